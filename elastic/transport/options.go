@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxConns        = 256
+	DefaultMaxWaiting      = 1000
+	DefaultDialTimeout     = 5 * time.Second
+	DefaultIdleTimeout     = 45 * time.Second // load balancers close at 60 s and later (ICIJ/datashare#2210)
+	DefaultMaxHeadBytes    = 128 << 10        // deprecation warnings alone reach 20 KB (elastic/elasticsearch#28301)
+	DefaultMaxBufferedBody = 1 << 20
+)
+
+// Options say how a Node is reached and what it may use. They are copied by New; a zero field takes its default.
+type Options struct {
+	Addr    string      // host:port to dial
+	Network string      // "tcp" if empty
+	TLS     *tls.Config // nil for plain connections; ServerName defaults to the host of Addr
+
+	MaxConns   int // connections open or being opened; further exchanges wait in the order in which they came
+	MaxWaiting int // exchanges that wait for a connection; above it Do fails at once with ErrPoolFull
+
+	WaitTimeout     time.Duration // waiting for a connection; 0 = until Request.Deadline
+	DialTimeout     time.Duration // connecting, TLS handshake included
+	IdleTimeout     time.Duration // a connection unused for so long is closed
+	HeadTimeout     time.Duration // from the request being written until the head of its answer is read; 0 = none
+	IdleReadTimeout time.Duration // between two reads of a body; 0 = none
+	WriteTimeout    time.Duration // for each write of at most 256 KiB; 0 = none
+
+	MaxHeadBytes    int   // head of an answer; over it Warning fields are dropped, and if that is not enough Do fails
+	MaxBufferedBody int64 // longer bodies become Response.Stream
+
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // net.Dialer's if nil
+	Now  func() time.Time                                                  // time.Now if nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Network == "" {
+		o.Network = "tcp"
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = DefaultMaxConns
+	}
+	if o.MaxWaiting <= 0 {
+		o.MaxWaiting = DefaultMaxWaiting
+	}
+	if o.DialTimeout <= 0 {
+		o.DialTimeout = DefaultDialTimeout
+	}
+	if o.IdleTimeout <= 0 {
+		o.IdleTimeout = DefaultIdleTimeout
+	}
+	if o.MaxHeadBytes <= 0 {
+		o.MaxHeadBytes = DefaultMaxHeadBytes
+	}
+	if o.MaxBufferedBody <= 0 {
+		o.MaxBufferedBody = DefaultMaxBufferedBody
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.TLS != nil {
+		o.TLS = o.TLS.Clone()
+		if o.TLS.ServerName == "" {
+			o.TLS.ServerName = o.Addr
+			if host, _, err := net.SplitHostPort(o.Addr); err == nil {
+				o.TLS.ServerName = host
+			}
+		}
+	}
+	return o
+}

@@ -1,0 +1,58 @@
+package transport
+
+import (
+	"io"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// maxKeptBody is the size above which a Response does not keep a body buffer for its next use.
+const maxKeptBody = 1 << 20
+
+// A Response is a node's answer. The zero value is ready; everything in it is valid until Reset, the next Do with it,
+// or TakeBody.
+type Response struct {
+	Status int
+	Reason []byte
+	Minor  byte        // 0 for HTTP/1.0, 1 for HTTP/1.1
+	Header wire.Header // end-to-end fields as they came, without Content-Length
+
+	// Length is the length of the body, and for an answer to HEAD or a 304 the one that it announces; -1 if unknown.
+	Length int64
+	Body   []byte // the whole body, if Stream is nil
+	// Stream is set for a body above Options.MaxBufferedBody and for text/event-stream. It must be read to io.EOF or
+	// closed, by one goroutine; Close before io.EOF closes the connection. A body that the node cut off ends with an
+	// *Error around io.ErrUnexpectedEOF.
+	Stream  io.ReadCloser
+	Trailer wire.Header // complete when the body is
+
+	Reused          bool          // the connection had served before
+	WarningsDropped int           // Warning fields left out because the head was over Options.MaxHeadBytes
+	Queued          time.Duration // waiting for a connection
+	Connected       time.Duration // dialling and TLS handshake
+	FirstByte       time.Duration // from the first write until the first byte of the answer
+
+	buf []byte // backs Body
+}
+
+// TakeBody hands Body and its memory over to the caller.
+func (r *Response) TakeBody() []byte {
+	b := r.Body
+	r.Body, r.buf = nil, nil
+	return b
+}
+
+// GiveBody lets r use the memory of buf for bodies to come. The caller must not use it any more.
+func (r *Response) GiveBody(buf []byte) {
+	if cap(buf) <= maxKeptBody && cap(buf) > cap(r.buf) {
+		r.buf = buf[:0]
+	}
+}
+
+// Reset makes r ready for another answer and keeps its memory. A Stream that is still open is closed.
+func (r *Response) Reset() {
+	*r = Response{Header: r.Header, Trailer: r.Trailer, buf: r.buf[:0]}
+	r.Header.Reset()
+	r.Trailer.Reset()
+}
