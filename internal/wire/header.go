@@ -5,7 +5,10 @@
 // keep their order, spelling and bytes, and slices point into the buffer that was parsed.
 package wire
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // A Field is one header line. Name and Value point into memory that somebody else owns.
 type Field struct{ Name, Value []byte }
@@ -61,12 +64,25 @@ func (h *Header) Del(name string) {
 	h.Filter(func(f Field) bool { return !EqualFold(f.Name, name) })
 }
 
-// Set replaces the first field called name by value, removes further ones, and appends the field if there was none.
-// name is looked up without case and written as given.
+// Set replaces the first field called name by value, in its place, removes further ones, and appends the field if there
+// was none. name is looked up without case and written as given.
 func (h *Header) Set(name, value string) {
-	lower := string(bytes.ToLower([]byte(name)))
-	h.Del(lower)
-	h.AddString(name, value)
+	lower, found := strings.ToLower(name), false
+	out := h.fields[:0]
+	for _, f := range h.fields {
+		if EqualFold(f.Name, lower) {
+			if found {
+				continue
+			}
+			f, found = Field{[]byte(name), []byte(value)}, true
+		}
+		out = append(out, f)
+	}
+	clear(h.fields[len(out):])
+	h.fields = out
+	if !found {
+		h.AddString(name, value)
+	}
 }
 
 // Filter keeps the fields for which keep returns true.

@@ -197,3 +197,31 @@ func ConnectionNames(h *Header, name []byte) bool {
 	}
 	return false
 }
+
+// DropHopByHop removes the fields that belong to one connection: those of HopByHop and those that Connection names.
+func (h *Header) DropHopByHop() {
+	if h.Has("connection") {
+		for i := range h.fields {
+			if f := &h.fields[i]; !EqualFold(f.Name, "connection") && ConnectionNames(h, f.Name) {
+				f.Name = nil // Connection itself must stay until every name was looked up
+			}
+		}
+	}
+	h.Filter(func(f Field) bool { return f.Name != nil && !HopByHop(f.Name) })
+}
+
+// ValidToken tells whether b is a token (RFC 9110 section 5.6.2), as methods and field names are.
+func ValidToken(b []byte) bool {
+	for _, c := range b {
+		if !tokenChar[c] {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// ValidValue tells whether b can stand as a field value without ending the line or hiding something from a parser that
+// stops at a zero byte.
+func ValidValue(b []byte) bool {
+	return bytes.IndexByte(b, '\r') < 0 && bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, 0) < 0
+}
