@@ -1,0 +1,323 @@
+package conf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A reader turns YAML into nodes: it follows aliases and merge keys, fills in variables and refuses what has no clear
+// meaning. One reader reads all files of a configuration, since its node limit is for all of them.
+type reader struct {
+	problems  *Problems
+	lookupEnv func(string) (string, bool)
+	nodes     int
+	file      Pos                 // of the file being read, without a line
+	following map[*yaml.Node]bool // the anchors that are being followed
+}
+
+func newReader(lookupEnv func(string) (string, bool), p *Problems) *reader {
+	if lookupEnv == nil {
+		lookupEnv = os.LookupEnv
+	}
+	return &reader{problems: p, lookupEnv: lookupEnv}
+}
+
+// limits implements yaml.LoaderLimitsPlugin. Aliases are counted when they are followed, not when they are parsed.
+type limits struct{}
+
+func (limits) CheckDepth(depth int, _ *yaml.DepthContext) error {
+	if depth > maxDepth {
+		return fmt.Errorf("nested deeper than %d", maxDepth)
+	}
+	return nil
+}
+
+func (limits) CheckAlias(int, int) error { return nil }
+
+var _ yaml.LoaderLimitsPlugin = limits{}
+
+// read parses one file. It returns nil where there is nothing in it, and where it is not YAML.
+func (r *reader) read(file Pos, text []byte) *Node {
+	r.file, r.following = file, make(map[*yaml.Node]bool)
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(limits{}))
+	if err != nil {
+		r.fail(file, CodeSyntax, "%v", err)
+		return nil
+	}
+	var first, second yaml.Node
+	if err := loader.Load(&first); err != nil {
+		r.syntax(err)
+		return nil
+	}
+	if err := loader.Load(&second); err == nil {
+		r.fail(r.pos(&second), CodeSyntax, "a second document begins here; a file may have one")
+	} else {
+		r.syntax(err)
+	}
+	if len(first.Content) == 0 {
+		return nil
+	}
+	return r.node(first.Content[0], 0)
+}
+
+func (r *reader) fail(pos Pos, code, format string, args ...any) {
+	r.problems.Add(Problem{Pos: pos, Code: code, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *reader) pos(y *yaml.Node) Pos {
+	pos := r.file
+	pos.Line, pos.Col = y.Line, y.Column
+	return pos
+}
+
+// syntax reports what the parser said, which is nothing at the end of a file.
+func (r *reader) syntax(err error) {
+	var (
+		many *yaml.LoadErrors
+		one  *yaml.LoadError
+	)
+	switch {
+	case errors.Is(err, io.EOF):
+	case errors.As(err, &many):
+		for _, e := range many.Errors {
+			r.syntaxAt(e)
+		}
+	case errors.As(err, &one):
+		r.syntaxAt(one)
+	default:
+		r.fail(r.file, CodeSyntax, "%v", err)
+	}
+}
+
+func (r *reader) syntaxAt(e *yaml.LoadError) {
+	pos := r.file
+	pos.Line, pos.Col = e.Mark.Line, e.Mark.Column
+	message := e.Message
+	if e.ContextMsg != "" {
+		message += " " + e.ContextMsg
+		if e.ContextMark.Line > 0 && e.ContextMark.Line != e.Mark.Line {
+			message += fmt.Sprintf(" that begins at line %d", e.ContextMark.Line)
+		}
+	}
+	r.fail(pos, CodeSyntax, "%s", message)
+}
+
+// node converts y. It returns nil once the limit on nodes has been passed, which has been reported then.
+func (r *reader) node(y *yaml.Node, depth int) *Node {
+	if r.nodes > maxNodes {
+		return nil
+	}
+	r.nodes++
+	switch {
+	case r.nodes > maxNodes:
+		r.fail(r.pos(y), CodeLimit, "the configuration expands to more than %d values", maxNodes)
+		return nil
+	case depth > maxDepth:
+		return r.refuse(y, CodeLimit, "nested deeper than %d", maxDepth)
+	}
+	switch y.Kind {
+	case yaml.AliasNode:
+		if r.following[y.Alias] {
+			return r.refuse(y, CodeLimit, "the anchor %q contains itself", y.Value)
+		}
+		r.following[y.Alias] = true
+		defer delete(r.following, y.Alias)
+		return r.node(y.Alias, depth+1)
+	case yaml.SequenceNode:
+		if y.Tag != "!!seq" {
+			return r.refuse(y, CodeSyntax, "the tag %s has no meaning here", y.Tag)
+		}
+		list := &Node{kind: List, pos: r.pos(y), items: make([]*Node, 0, len(y.Content))}
+		for _, item := range y.Content {
+			if n := r.node(item, depth+1); n != nil {
+				list.items = append(list.items, n)
+			}
+		}
+		return list
+	case yaml.MappingNode:
+		if y.Tag != "!!map" {
+			return r.refuse(y, CodeSyntax, "the tag %s has no meaning here", y.Tag)
+		}
+		return r.mapping(y, depth)
+	}
+	return r.scalar(y)
+}
+
+// refuse reports a value that cannot be used and returns a node that nothing more will be said about.
+func (r *reader) refuse(y *yaml.Node, code, format string, args ...any) *Node {
+	r.fail(r.pos(y), code, format, args...)
+	return &Node{kind: Null, pos: r.pos(y), broken: true}
+}
+
+func (r *reader) mapping(y *yaml.Node, depth int) *Node {
+	n := &Node{kind: Map, pos: r.pos(y)}
+	places := make(map[string]int, len(y.Content)/2)
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(y.Content); i += 2 {
+		k, v := y.Content[i], y.Content[i+1]
+		if isMerge(k) {
+			merged = append(merged, v)
+			continue
+		}
+		if k.Kind == yaml.AliasNode {
+			k = k.Alias
+		}
+		if k.Kind != yaml.ScalarNode || k.Tag == "!!null" {
+			r.fail(r.pos(y.Content[i]), CodeSyntax, "a key must be a word")
+			continue
+		}
+		key := member{k.Value, r.pos(y.Content[i]), nil}
+		if first, twice := places[key.key]; twice {
+			before := n.members[first].pos
+			r.fail(key.pos, CodeDuplicateKey, "the key %q stands twice; the first is at line %d, column %d", key.key, before.Line, before.Col)
+			continue
+		}
+		if key.value = r.node(v, depth+1); key.value == nil {
+			return n
+		}
+		places[key.key] = len(n.members)
+		n.members = append(n.members, key)
+	}
+	for _, v := range merged {
+		r.mergeKey(n, places, v, depth)
+	}
+	return n
+}
+
+func isMerge(k *yaml.Node) bool {
+	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	return k.Kind == yaml.ScalarNode && k.Value == "<<" && k.Style&quoted == 0 && k.Tag != "!!str"
+}
+
+// mergeKey adds to n what the merge key with the value y brings. Keys that are there already win.
+func (r *reader) mergeKey(n *Node, places map[string]int, y *yaml.Node, depth int) {
+	source := r.node(y, depth+1)
+	maps := []*Node{source}
+	if source.Kind() == List {
+		maps = source.items
+	}
+	for _, from := range maps {
+		if from.Kind() != Map {
+			if from != nil && !from.broken {
+				r.problems.Errorf(from, "want a map or a list of maps to merge, found %s", from.found()).Code = CodeWrongType
+			}
+			continue
+		}
+		for _, m := range from.members {
+			if _, own := places[m.key]; !own {
+				places[m.key] = len(n.members)
+				n.members = append(n.members, m)
+			}
+		}
+	}
+}
+
+func (r *reader) scalar(y *yaml.Node) *Node {
+	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	n := &Node{kind: Scalar, pos: r.pos(y), text: y.Value, written: y.Value, plain: y.Style&quoted == 0 && y.Tag != "!"}
+	if y.Style&yaml.TaggedStyle != 0 {
+		switch y.Tag {
+		case "!!str":
+			n.plain = false
+		case "!!int", "!!float", "!!bool", "!!null":
+			n.plain = true
+		default:
+			return r.refuse(y, CodeSyntax, "the tag %s has no meaning here", y.Tag)
+		}
+	}
+	if n.plain && y.Tag == "!!null" {
+		return &Node{kind: Null, pos: n.pos}
+	}
+	r.expand(n)
+	return n
+}
+
+// expand fills in the variables in a scalar. The text of a variable is taken as it is: it is not looked at for variables,
+// and it cannot become anything but the text of this scalar.
+func (r *reader) expand(n *Node) {
+	var b strings.Builder
+	rest := n.written
+	for {
+		i := strings.IndexByte(rest, '$')
+		if i < 0 {
+			break
+		}
+		b.WriteString(rest[:i])
+		rest = rest[i:]
+		switch {
+		case strings.HasPrefix(rest, "$${") || strings.HasPrefix(rest, "$$[["):
+			b.WriteString("$" + rest[2:3])
+			rest = rest[3:]
+		case strings.HasPrefix(rest, "${"):
+			rest = r.variable(n, &b, rest, "${", "}")
+		case strings.HasPrefix(rest, "$[["):
+			rest = r.variable(n, &b, rest, "$[[", "]]")
+		default:
+			b.WriteByte('$')
+			rest = rest[1:]
+		}
+	}
+	b.WriteString(rest)
+	n.text = b.String()
+}
+
+// variable writes the text of the variable that rest begins with and returns what comes after it.
+func (r *reader) variable(n *Node, b *strings.Builder, rest, open, end string) string {
+	inner, after, closed := strings.Cut(rest[len(open):], end)
+	name := inner
+	if open == "$[[" {
+		space, of, _ := strings.Cut(inner, ".")
+		switch name = of; {
+		case !closed:
+		case space == "keystore":
+			r.broken(n, CodeUnknownVariable, "there is no keystore; use $[[env.%s]]", of)
+			return after
+		case space != "env":
+			q := r.broken(n, CodeUnknownVariable, "%s%s%s is no variable; write $[[env.NAME]], or $$[[ for the text itself", open, inner, end)
+			q.Suggestion, _ = Nearest(space, []string{"env"})
+			return after
+		}
+	}
+	switch value, set := r.lookup(name); {
+	case !closed:
+		r.broken(n, CodeUnknownVariable, "%q has no %q after it; write $%s for the text itself", open, end, open)
+	case !isName(name):
+		r.broken(n, CodeUnknownVariable, "%s%s%s is no variable: its name may have letters, digits and _; write $%s for the text itself",
+			open, inner, end, open)
+	case !set:
+		r.broken(n, CodeUnsetVariable, "the environment variable %s is not set", name)
+	default:
+		n.filled = true
+		b.WriteString(value)
+	}
+	return after
+}
+
+func (r *reader) broken(n *Node, code, format string, args ...any) *Problem {
+	n.broken = true
+	q := r.problems.Errorf(n, format, args...)
+	q.Code = code
+	return q
+}
+
+func (r *reader) lookup(name string) (string, bool) {
+	if !isName(name) {
+		return "", false
+	}
+	return r.lookupEnv(name)
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		if !isWord(s[i]) || i == 0 && s[0] <= '9' {
+			return false
+		}
+	}
+	return s != ""
+}
