@@ -1,0 +1,72 @@
+// Package transform holds filters that look at a message's head and change or judge it.
+//
+// They never touch bodies, and never a field that frames a message. They trade power for order: repeated fields stay
+// where they are.
+package transform
+
+import (
+	"sort"
+	"strings"
+
+	"weir/flows"
+	"weir/internal/conf"
+	"weir/internal/wire"
+)
+
+// SetResponseHeaderConfig is the configuration of set_response_header.
+type SetResponseHeaderConfig struct {
+	// Fields to set; each replaces what the answer has under that name.
+	Headers map[string]string `conf:"headers,required"`
+}
+
+type setResponseHeader struct {
+	names  []string
+	values []string
+}
+
+// SetResponseHeader declares the filter set_response_header.
+func SetResponseHeader() flows.Factory[SetResponseHeaderConfig] {
+	return flows.Factory[SetResponseHeaderConfig]{
+		Name: "set_response_header", Family: "transform",
+		Summary: "Sets fields of the answer, whoever made it.",
+		Default: func() SetResponseHeaderConfig { return SetResponseHeaderConfig{} },
+		Build: func(b *flows.Builder, c SetResponseHeaderConfig) flows.Filter {
+			f := &setResponseHeader{}
+			for name := range c.Headers {
+				f.names = append(f.names, name)
+			}
+			sort.Strings(f.names)
+			for _, name := range f.names {
+				value := c.Headers[name]
+				checkField(b, "headers", name, value)
+				f.values = append(f.values, value)
+			}
+			return f
+		},
+		Examples: []flows.Example{{Title: "Say who answered", YAML: "- set_response_header: {headers: {X-Served-By: weir}}"}},
+	}
+}
+
+// checkField reports a header field that cannot be sent, or that is not for a filter to set.
+func checkField(b *flows.Builder, field, name, value string) {
+	var h wire.Header
+	if err := wire.ParseFields(&h, []byte(name+": "+value+"\r\n")); err != nil || h.Len() != 1 {
+		b.Errorf(field, "%q: %q cannot be sent as a header field", name, value)
+		return
+	}
+	if lower := strings.ToLower(name); wire.HopByHop([]byte(name)) || lower == "content-length" {
+		b.Errorf(field, "%s frames the message and cannot be set", name)
+	}
+}
+
+func (f *setResponseHeader) Serve(x *flows.Exchange, next flows.Handler) error {
+	err := next.Serve(x)
+	if err != nil {
+		return err
+	}
+	for i, name := range f.names {
+		x.Response.Header.Set(name, f.values[i])
+	}
+	return nil
+}
+

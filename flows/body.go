@@ -1,0 +1,195 @@
+package flows
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+)
+
+// ErrBodyTooLarge is returned by Body.Bytes when a body is longer than the caller's limit, and by a request body's
+// reader when it passes the entry's limit.
+var ErrBodyTooLarge = errors.New("body over the limit")
+
+// ErrBudget is returned when buffering a body would pass the memory budget.
+var ErrBudget = errors.New("memory budget for bodies is used up")
+
+// A Budget bounds the bytes of all bodies held in memory at the same time. The zero value allows nothing.
+type Budget struct {
+	limit int64
+	used  atomic.Int64
+	full  atomic.Int64
+}
+
+// NewBudget returns a budget of limit bytes.
+func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
+
+// Acquire takes n bytes, or returns false and takes nothing.
+func (b *Budget) Acquire(n int64) bool {
+	if b.used.Add(n) > b.limit {
+		b.used.Add(-n)
+		b.full.Add(1)
+		return false
+	}
+	return true
+}
+
+// Release gives n bytes back.
+func (b *Budget) Release(n int64) { b.used.Add(-n) }
+
+// Used returns the bytes taken.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
+// Limit returns the size of the budget in bytes.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// Refusals returns how often Acquire said no.
+func (b *Budget) Refusals() int64 { return b.full.Load() }
+
+// smallBody is what an exchange may buffer without asking the budget: it is reused from exchange to exchange.
+const smallBody = 64 << 10
+
+// A Body is the body of a request or of a response: bytes or a stream. It becomes bytes only when a filter asks.
+type Body struct {
+	data   []byte
+	stream io.Reader
+	closer io.Closer
+	length int64 // of the stream, -1 if unknown
+
+	scratch []byte // kept from exchange to exchange, at most smallBody
+	budget  *Budget
+	held    int64 // bytes taken from budget
+}
+
+// Len returns the length in bytes, or -1 for a stream of unknown length.
+func (b *Body) Len() int64 {
+	if b.stream != nil {
+		return b.length
+	}
+	return int64(len(b.data))
+}
+
+// Buffered tells whether the body is in memory.
+func (b *Body) Buffered() bool { return b.stream == nil }
+
+// Bytes returns the whole body, reading it into memory first if it is a stream. It returns ErrBodyTooLarge if the body
+// is longer than limit bytes, and ErrBudget if there is no room for it; the body can then still be read as a stream if
+// its length was known.
+func (b *Body) Bytes(limit int64) ([]byte, error) {
+	if b.stream == nil {
+		if int64(len(b.data)) > limit {
+			return nil, ErrBodyTooLarge
+		}
+		return b.data, nil
+	}
+	if b.length > limit {
+		return nil, ErrBodyTooLarge
+	}
+	data, err := b.readAll(limit)
+	if err != nil {
+		return nil, err
+	}
+	b.closeStream()
+	b.data = data
+	return data, nil
+}
+
+func (b *Body) readAll(limit int64) ([]byte, error) {
+	buf := b.scratch[:0]
+	if b.length > int64(cap(buf)) {
+		if !b.hold(b.length) {
+			return nil, ErrBudget
+		}
+		buf = make([]byte, 0, b.length+1)
+	} else if cap(buf) == 0 {
+		buf = make([]byte, 0, 2048)
+	}
+	for {
+		if len(buf) == cap(buf) {
+			if int64(len(buf)) > limit {
+				return nil, ErrBodyTooLarge
+			}
+			grown := max(2*cap(buf), 2048)
+			if !b.hold(int64(grown - cap(buf))) {
+				return nil, ErrBudget
+			}
+			buf = append(make([]byte, 0, grown), buf...)
+		}
+		n, err := b.stream.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if int64(len(buf)) > limit {
+			return nil, ErrBodyTooLarge
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if cap(buf) <= smallBody {
+		b.scratch = buf
+	}
+	return buf, nil
+}
+
+// hold takes n more bytes from the budget. Small buffers are free: each exchange keeps one.
+func (b *Body) hold(n int64) bool {
+	if n+b.held <= smallBody || b.budget == nil {
+		return true
+	}
+	if !b.budget.Acquire(n) {
+		return false
+	}
+	b.held += n
+	return true
+}
+
+// Reader returns the body as a stream. A buffered body may be read again and again, a stream once.
+func (b *Body) Reader() io.Reader {
+	if b.stream != nil {
+		return b.stream
+	}
+	return &sliceReader{b.data}
+}
+
+// Replace makes data the body. The body keeps data; the caller must not change it while the exchange runs.
+func (b *Body) Replace(data []byte) {
+	b.closeStream()
+	b.data = data
+}
+
+// ReplaceStream makes r the body. length is -1 if unknown. If r is an io.Closer it is closed when the exchange ends or
+// the body is replaced.
+func (b *Body) ReplaceStream(r io.Reader, length int64) {
+	b.closeStream()
+	b.data, b.stream, b.length = nil, r, length
+	b.closer, _ = r.(io.Closer)
+}
+
+func (b *Body) closeStream() {
+	if b.closer != nil {
+		_ = b.closer.Close()
+	}
+	b.stream, b.closer, b.length = nil, nil, 0
+}
+
+// reset closes the stream, gives the memory back and empties b.
+func (b *Body) reset() {
+	b.closeStream()
+	b.data = nil
+	if b.held > 0 {
+		b.budget.Release(b.held)
+		b.held = 0
+	}
+}
+
+type sliceReader struct{ rest []byte }
+
+func (r *sliceReader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}

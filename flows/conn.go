@@ -1,0 +1,220 @@
+package flows
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sys/unix"
+)
+
+// phase is what a connection is doing. The sweeper judges by it how long is too long.
+type phase int32
+
+const (
+	phaseIdle    phase = iota // between requests, inside the server's loop
+	phaseParked               // between requests, outside of it: costs a small goroutine only
+	phaseHead                 // a request has begun to come
+	phaseHandler              // a flow is running
+	phaseBody                 // waiting for more of a request body
+	phaseWrite                // the answer is being written
+	phaseClosing              // after the last answer: the rest of what the client sends is thrown away
+)
+
+// errParked ends the server's loop over a connection that has nothing to say for a while. The connection stays open.
+var errParked = errors.New("connection parked")
+
+// A conn is a client's connection. It stands between fasthttp and the socket, and knows what fasthttp does not: when
+// an answer has been written, how long each phase takes, and whether the client is still there.
+//
+// Time limits are not timers per read: each phase notes its start, and the entry's sweeper ends what lasts too long by
+// moving the socket's deadline into the past.
+type conn struct {
+	net.Conn
+	entry *Entry
+	raw   *net.TCPConn // under TLS the connection below it
+
+	phase atomic.Int32
+	since atomic.Int64 // coarse time at which the phase began or last made progress, see Entry.now
+	park  atomic.Bool  // the sweeper asks to park
+	timed atomic.Bool  // the sweeper has moved the deadline into the past
+
+	// The fields up to pending belong to the connection's goroutine.
+	first    byte // read while parked
+	hasFirst bool
+	inHead   bool // a part of the next request's head has come
+	serving  bool // a flow is running
+	unread   bool // the last request's body was not read to its end
+	parked   bool // the server let go of the connection because it was idle
+	linger   bool // the client may still be sending: drain before closing
+
+	request   *fasthttp.RequestCtx // of the request being served
+	expecting *Exchange            // its body has been asked for; see expect.go
+
+	pending []*Exchange // answered, perhaps not written yet
+
+	mu      sync.Mutex // guards the field below
+	waiting *Exchange  // the exchange whose flow is running
+}
+
+func (c *conn) enter(p phase) {
+	c.phase.Store(int32(p))
+	c.since.Store(c.entry.clock.Load())
+}
+
+// Read hands bytes to the server. Being asked for more, it knows that all answers so far have been written.
+func (c *conn) Read(p []byte) (int, error) {
+	c.finish()
+	if c.hasFirst && len(p) > 0 {
+		p[0], c.hasFirst, c.inHead = c.first, false, true
+		c.enter(phaseHead)
+		return 1, nil
+	}
+	idle := false
+	switch {
+	case c.serving, c.unread:
+		c.enter(phaseBody)
+	case c.inHead:
+	case len(p) < c.entry.server.ReadBufferSize:
+		// The server's buffer is not empty: it holds the beginning of a pipelined request.
+		c.inHead = true
+		c.enter(phaseHead)
+	default:
+		idle = true
+		c.enter(phaseIdle)
+	}
+	n, err := c.Conn.Read(p)
+	switch {
+	case n > 0 && idle:
+		c.inHead = true
+		c.enter(phaseHead)
+	case n > 0 && c.serving:
+		c.enter(phaseHandler)
+	case n == 0 && idle && c.park.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+		c.parked = true
+		return 0, errParked
+	}
+	return n, err
+}
+
+// Write sends a part of an answer.
+func (c *conn) Write(p []byte) (int, error) {
+	c.enter(phaseWrite)
+	n, err := c.Conn.Write(p)
+	c.enter(phaseHandler)
+	if len(c.pending) > 0 {
+		x := c.pending[len(c.pending)-1]
+		x.written += int64(n)
+		if err != nil {
+			x.Trace.Outcome = ClientGone
+		}
+	}
+	return n, err
+}
+
+// Close is called by the server when it is done with the connection. The entry's loop closes the socket.
+func (c *conn) Close() error {
+	c.abandonExpect()
+	c.finish()
+	return nil
+}
+
+// finish ends the exchanges whose answers have been written.
+func (c *conn) finish() {
+	if len(c.pending) == 0 {
+		return
+	}
+	for i, x := range c.pending {
+		c.entry.written(x)
+		c.pending[i] = nil
+	}
+	c.pending = c.pending[:0]
+}
+
+// watch lets the sweeper cancel x when the client leaves.
+func (c *conn) watch(x *Exchange) {
+	c.mu.Lock()
+	c.waiting = x
+	c.mu.Unlock()
+}
+
+// unwatch ends watch, unless another exchange is watched by now.
+func (c *conn) unwatch(x *Exchange) {
+	c.mu.Lock()
+	if c.waiting == x {
+		c.waiting = nil
+	}
+	c.mu.Unlock()
+}
+
+// cancelIfGone cancels the running exchange if its client has left or shut its sending side, which nodes treat alike.
+func (c *conn) cancelIfGone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil || c.waiting.cancel.Fired() || !c.gone() {
+		return
+	}
+	if hold := c.waiting.hold.Load(); hold != nil && (*hold)() {
+		return
+	}
+	c.waiting.cancel.Fire()
+}
+
+// gone asks the kernel whether the peer has closed, without reading: POLLRDHUP works under TLS and pipelining alike.
+func (c *conn) gone() bool {
+	rc, err := c.raw.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = rc.Control(func(fd uintptr) {
+		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, perr := unix.Poll(fds[:], 0)
+		gone = perr == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return gone || err != nil
+}
+
+// interrupt wakes whoever reads or writes on the connection.
+func (c *conn) interrupt() {
+	c.timed.Store(true)
+	_ = c.Conn.SetDeadline(time.Unix(1, 0))
+}
+
+// resume undoes interrupt.
+func (c *conn) resume() {
+	c.park.Store(false)
+	if c.timed.Swap(false) {
+		_ = c.Conn.SetDeadline(time.Time{})
+	}
+}
+
+// await waits outside the server for the first byte of a request.
+func (c *conn) await() bool {
+	c.enter(phaseParked)
+	c.resume()
+	var b [1]byte
+	n, err := c.Conn.Read(b[:])
+	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+		return false
+	}
+	c.first, c.hasFirst, c.inHead, c.parked = b[0], true, false, false
+	return true
+}
+
+// shut closes the socket. If the client may still be sending, what it sends is thrown away within bounds first, so
+// that it can read the answer: a close over unread bytes resets the connection (RFC 9112 section 9.6).
+func (c *conn) shut() {
+	if c.linger {
+		c.enter(phaseClosing)
+		_ = c.raw.CloseWrite()
+		_ = c.Conn.SetDeadline(time.Now().Add(c.entry.limits.lingerTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, c.entry.limits.lingerBytes)
+	}
+	_ = c.Conn.Close()
+}

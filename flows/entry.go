@@ -1,0 +1,402 @@
+package flows
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sys/unix"
+
+	"weir/internal/conf"
+	"weir/internal/obs"
+)
+
+// EntryConfig is one item of the section entry: a listener and its limits.
+type EntryConfig struct {
+	// Name of the entry in logs and metrics.
+	Name string `conf:"name,required"`
+	// An entry that is switched off does not listen.
+	Enabled bool `conf:"enabled"`
+	// Router that its requests go to.
+	Router string `conf:"router,required"`
+	// Where it listens.
+	Network NetworkConfig `conf:"network"`
+	// Encryption towards clients.
+	TLS EntryTLSConfig `conf:"tls"`
+	// Connections open at the same time; more wait in the kernel's queue.
+	MaxConnections int `conf:"max_connections,alias=max_concurrency" min:"1"`
+	// Longest block of header fields. Elasticsearch 8 and OpenSearch 3 take 16kb, older ones 8kb.
+	MaxHeaderSize conf.Bytes `conf:"max_header_size"`
+	// Longest request line; nodes take 4kb.
+	MaxRequestLine conf.Bytes `conf:"max_request_line"`
+	// Longest request body; nodes take 100mb (http.max_content_length).
+	MaxBodySize conf.Bytes `conf:"max_body_size"`
+	// Time for a request's line and header to arrive once its first byte has.
+	HeaderTimeout conf.Duration `conf:"header_timeout"`
+	// Time that a connection may stay open between requests.
+	IdleTimeout conf.Duration `conf:"idle_timeout"`
+	// Time without a byte after which a request body is given up.
+	ReadTimeout conf.Duration `conf:"read_timeout"`
+	// Time without a byte taken by the client after which an answer is given up.
+	WriteTimeout conf.Duration `conf:"write_timeout"`
+}
+
+// NetworkConfig says where an entry listens.
+type NetworkConfig struct {
+	// Address and port, such as 0.0.0.0:8000.
+	Binding string `conf:"binding"`
+	// Take the next free port if the port is taken, and say so in the log.
+	SkipOccupiedPort bool `conf:"skip_occupied_port"`
+	// Share the port with other processes that do the same (SO_REUSEPORT).
+	ReusePort bool `conf:"reuse_port"`
+}
+
+// EntryTLSConfig says how an entry encrypts.
+type EntryTLSConfig struct {
+	// Serve HTTPS.
+	Enabled bool `conf:"enabled"`
+	// Certificate chain in PEM. Without one a self-signed certificate is made and kept under path.data.
+	CertFile string `conf:"cert_file"`
+	// Private key in PEM.
+	KeyFile string `conf:"key_file"`
+	// Oldest version spoken.
+	MinVersion string `conf:"min_version" enum:"1.2,1.3"`
+}
+
+// DefaultEntry returns the defaults of an entry.
+func DefaultEntry() EntryConfig {
+	return EntryConfig{
+		Enabled: true, Network: NetworkConfig{Binding: "0.0.0.0:8000"}, TLS: EntryTLSConfig{MinVersion: "1.2"},
+		MaxConnections: 10_000, MaxHeaderSize: 16 << 10, MaxRequestLine: 4 << 10, MaxBodySize: 100 << 20,
+		HeaderTimeout: conf.Duration(10 * time.Second), IdleTimeout: conf.Duration(5 * time.Minute),
+		ReadTimeout: conf.Duration(30 * time.Second), WriteTimeout: conf.Duration(60 * time.Second),
+	}
+}
+
+// limits are an entry's limits in the form that its connections ask for.
+type limits struct {
+	head, idle, read, write time.Duration
+	maxLine                 int
+	maxBody                 int64
+	lingerTime              time.Duration
+	lingerBytes             int64
+}
+
+const (
+	sweepInterval = 50 * time.Millisecond
+	parkAfter     = time.Second            // idle connections leave the server's loop
+	watchAfter    = 100 * time.Millisecond // running exchanges whose client is looked after
+)
+
+// An Entry accepts connections on one address and serves the requests on them. Its listener and its connections
+// survive reloads; what a request meets is the generation in force when it comes.
+type Entry struct {
+	config  EntryConfig
+	limits  limits
+	logger  *slog.Logger
+	failLog *obs.Throttle // repeated lines, see logFailure
+	metrics *entryMetrics
+	current *atomic.Pointer[Generation] // shared by all entries
+	server  *fasthttp.Server
+	tls     *tls.Config
+
+	clock    atomic.Int64 // coarse time in nanoseconds, moved on by the sweeper
+	listener net.Listener
+	slots    chan struct{} // one for each connection
+	closing  atomic.Bool
+	stop     chan struct{}
+	tasks    sync.WaitGroup // acceptor, sweeper and connections
+	pool     sync.Pool      // of *Exchange
+	budget   *Budget
+
+	mu    sync.Mutex // guards conns
+	conns map[*conn]struct{}
+}
+
+// NewEntry makes an entry that serves the generation that current points to. tlsConfig is nil for plain HTTP.
+func NewEntry(c EntryConfig, tlsConfig *tls.Config, current *atomic.Pointer[Generation], m *obs.Metrics, budget *Budget,
+	logger *slog.Logger,
+) (*Entry, error) {
+	metrics, err := newEntryMetrics(m, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	e := &Entry{
+		config: c, tls: tlsConfig, current: current, metrics: metrics, budget: budget,
+		logger: logger.With("entry", c.Name), failLog: obs.NewThrottle(logger.With("entry", c.Name), time.Minute), slots: make(chan struct{}, c.MaxConnections),
+		stop: make(chan struct{}), conns: map[*conn]struct{}{},
+		limits: limits{
+			head: time.Duration(c.HeaderTimeout), idle: time.Duration(c.IdleTimeout),
+			read: time.Duration(c.ReadTimeout), write: time.Duration(c.WriteTimeout),
+			maxLine: int(c.MaxRequestLine), maxBody: int64(c.MaxBodySize),
+			lingerTime: 2 * time.Second, lingerBytes: 64 << 20,
+		},
+	}
+	e.pool.New = func() any { return &Exchange{Entry: c.Name} }
+	e.server = &fasthttp.Server{
+		Handler:       e.handle,
+		ExpectHandler: e.handleExpect,
+		ErrorHandler:  e.handleError,
+		Logger:        quiet{},
+		// The buffer holds the whole head; one byte over its size is 431.
+		ReadBufferSize: int(c.MaxHeaderSize) + int(c.MaxRequestLine) + 512,
+		// Bodies come as streams; the real limit is ours (see requestBody).
+		StreamRequestBody:             true,
+		MaxRequestBodySize:            8 << 10,
+		DisableHeaderNamesNormalizing: true,
+		DisablePreParseMultipartForm:  true,
+		NoDefaultServerHeader:         true,
+		NoDefaultDate:                 true,
+		NoDefaultContentType:          true,
+		SecureErrorLogMessage:         true,
+		LazyRequestTime:               true,
+		Concurrency:                   1 << 30, // slots bounds the connections
+	}
+	return e, nil
+}
+
+// quiet drops the server library's own log lines: the entry counts and logs what matters.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// Listen opens the entry's port. With skip_occupied_port it takes the next free one of the following hundred.
+func (e *Entry) Listen(ctx context.Context) error {
+	n := e.config.Network
+	host, port, err := net.SplitHostPort(n.Binding)
+	if err != nil {
+		return fmt.Errorf("entry %s: binding %q: %w", e.config.Name, n.Binding, err)
+	}
+	first, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("entry %s: port %q is not a number", e.config.Name, port)
+	}
+	last := first
+	if n.SkipOccupiedPort && first > 0 {
+		last = min(first+100, 65535)
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) error {
+		if !n.ReusePort {
+			return nil
+		}
+		var serr error
+		if cerr := rc.Control(func(fd uintptr) {
+			serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}); cerr != nil {
+			return cerr
+		}
+		return serr
+	}}
+	for p := first; ; p++ {
+		addr := net.JoinHostPort(host, strconv.Itoa(p))
+		e.listener, err = lc.Listen(ctx, "tcp", addr)
+		if err == nil {
+			if p != first {
+				e.logger.Warn("port is taken, using the next free one", "wanted", n.Binding, "address", e.Addr())
+			}
+			return nil
+		}
+		if p >= last || !errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("entry %s: %w", e.config.Name, err)
+		}
+	}
+}
+
+// Addr returns the address that the entry listens on.
+func (e *Entry) Addr() string { return e.listener.Addr().String() }
+
+// Name returns the entry's name.
+func (e *Entry) Name() string { return e.config.Name }
+
+// Serve accepts connections until Shutdown.
+func (e *Entry) Serve() {
+	e.clock.Store(time.Now().UnixNano())
+	e.tasks.Add(2)
+	go e.accept()
+	go e.sweep()
+}
+
+func (e *Entry) accept() {
+	defer e.tasks.Done()
+	backoff := time.NewTimer(0)
+	defer backoff.Stop()
+	for {
+		select {
+		case e.slots <- struct{}{}:
+		case <-e.stop:
+			return
+		}
+		nc, err := e.listener.Accept()
+		if err != nil {
+			<-e.slots
+			if e.closing.Load() || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of file descriptors and the like: go on when it may be over.
+			e.logger.Error("cannot accept a connection", "error", err)
+			backoff.Reset(100 * time.Millisecond)
+			select {
+			case <-backoff.C:
+			case <-e.stop:
+				return
+			}
+			continue
+		}
+		tcp, _ := nc.(*net.TCPConn)
+		c := &conn{Conn: nc, entry: e, raw: tcp}
+		e.mu.Lock()
+		e.conns[c] = struct{}{}
+		e.mu.Unlock()
+		e.metrics.connections.Inc()
+		e.tasks.Add(1)
+		go e.serveConn(c)
+	}
+}
+
+// serveConn serves one connection: it waits for a request outside of the server, which costs next to nothing, and
+// hands the connection to the server for as long as requests follow each other.
+func (e *Entry) serveConn(c *conn) {
+	defer e.tasks.Done()
+	defer func() {
+		c.shut()
+		e.mu.Lock()
+		delete(e.conns, c)
+		e.mu.Unlock()
+		<-e.slots
+		e.metrics.connections.Dec()
+	}()
+	if e.tls != nil && !e.handshake(c) {
+		return
+	}
+	for !e.closing.Load() && c.await() {
+		_ = e.server.ServeConn(c)
+		if !c.parked {
+			return
+		}
+	}
+}
+
+func (e *Entry) handshake(c *conn) bool {
+	t := tls.Server(c.Conn, e.tls)
+	c.enter(phaseHead)
+	if err := t.Handshake(); err != nil {
+		e.metrics.handshakes.Inc()
+		e.logger.Debug("TLS handshake failed", "peer", c.RemoteAddr(), "error", err)
+		return false
+	}
+	c.Conn = t
+	return true
+}
+
+// sweep moves the coarse clock, ends what lasts too long and looks whether clients that wait are still there.
+func (e *Entry) sweep() {
+	defer e.tasks.Done()
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	var conns []*conn
+	for {
+		select {
+		case now := <-tick.C:
+			e.clock.Store(now.UnixNano())
+			conns = e.snapshot(conns[:0])
+			for _, c := range conns {
+				e.look(c, now.UnixNano())
+			}
+			clear(conns)
+		case <-e.stop:
+			return
+		}
+	}
+}
+
+func (e *Entry) snapshot(into []*conn) []*conn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.conns {
+		into = append(into, c)
+	}
+	return into
+}
+
+// look judges one connection.
+func (e *Entry) look(c *conn, now int64) {
+	age := time.Duration(now - c.since.Load())
+	switch phase(c.phase.Load()) {
+	case phaseIdle:
+		if e.closing.Load() || age > parkAfter {
+			c.park.Store(true)
+			c.interrupt()
+		}
+	case phaseParked:
+		if e.closing.Load() || age > e.limits.idle {
+			c.interrupt()
+		}
+	case phaseHead:
+		if age > e.limits.head {
+			c.interrupt()
+		}
+	case phaseHandler:
+		if age > watchAfter {
+			c.cancelIfGone()
+		}
+	case phaseBody:
+		if age > e.limits.read {
+			c.interrupt()
+		}
+	case phaseWrite:
+		if age > e.limits.write {
+			c.interrupt()
+		}
+	}
+}
+
+// Shutdown stops accepting, lets running exchanges finish until ctx is done and then cuts them off. It returns ctx's
+// error if it had to.
+func (e *Entry) Shutdown(ctx context.Context) error {
+	e.closing.Store(true)
+	_ = e.listener.Close()
+	done := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(sweepInterval)
+		defer tick.Stop()
+		for e.open() > 0 {
+			<-tick.C
+		}
+		close(done)
+	}()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+		for _, c := range e.snapshot(nil) {
+			c.mu.Lock()
+			if c.waiting != nil {
+				c.waiting.cancel.Fire()
+			}
+			c.mu.Unlock()
+			_ = c.Conn.Close()
+		}
+		<-done
+	}
+	close(e.stop)
+	e.tasks.Wait()
+	e.failLog.Close()
+	return err
+}
+
+// open returns the number of open connections.
+func (e *Entry) open() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.conns)
+}

@@ -1,0 +1,231 @@
+package flows
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"weir/elastic"
+	"weir/elastic/api"
+	"weir/internal/wire"
+)
+
+// A Request is what the client sent. Its bytes are valid only while the exchange runs.
+type Request struct {
+	Method []byte
+	Target []byte // request target, byte for byte as it came
+	Path   []byte // the part of Target before the first '?', raw
+	Query  []byte // the part behind it, raw, without the '?'
+	Host   []byte
+	Header wire.Header // all fields in order, spelling and bytes kept
+	Body   Body
+	HTTP10 bool
+	TLS    bool
+
+	Peer     netip.AddrPort // the other end of the connection
+	ClientIP netip.Addr     // the caller's address
+	User     []byte         // user name of Basic credentials, unproven, or nil
+}
+
+// A Response is what the client will get. Status 0 means that no filter has answered yet.
+type Response struct {
+	Status int
+	Header wire.Header // without framing and hop-by-hop fields
+	Body   Body
+}
+
+// Answered tells whether a filter has filled the response.
+func (r *Response) Answered() bool { return r.Status != 0 }
+
+// Outcome says in one word how an exchange was answered. It is a closed set: metric labels are made of it.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Local      Outcome = iota // answered by a filter of ours: echo, a fixed reply
+	Upstream                  // answered by a node
+	Hit                       // answered from the cache
+	Shared                    // answered with another exchange's upstream answer
+	Limited                   // refused by a limit
+	Denied                    // refused by a rule, or malformed
+	Failed                    // the gateway or its upstream failed
+	ClientGone                // the client left before the answer
+	outcomes
+)
+
+// Outcomes is the number of outcomes.
+const Outcomes = int(outcomes)
+
+var outcomeNames = [...]string{"local", "upstream", "hit", "shared", "limited", "denied", "failed", "client_gone"}
+
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Trace is what an exchange leaves for logs and metrics. Filters fill in what they know.
+type Trace struct {
+	Outcome  Outcome
+	Flow     string // the flow that the router chose
+	Cache    []byte // value of Cache-Status, if a cache took part
+	Limit    string // the limit that refused the exchange
+	Cluster  string
+	Node     string // address of the node that answered, or that was tried last
+	Attempts int    // upstream attempts made
+
+	Queued    time.Duration // waiting for a connection or a slot
+	Connect   time.Duration // dialling
+	FirstByte time.Duration // from sending the request until the first byte of the answer
+	Upstream  time.Duration // whole time spent on the upstream, bodies included as far as they were buffered
+
+	Err *elastic.Error // the refusal or failure that was answered
+}
+
+// An Exchange is one request and its response on their way through a flow. It is pooled: neither it nor anything it
+// gives out may be kept after Serve returned. What must live longer is copied; see Snapshot.
+type Exchange struct {
+	Request  Request
+	Response Response
+	Trace    Trace
+	Start    time.Time // when the request's head was complete
+	Entry    string    // name of the entry
+	Tracing  bool      // this is a snapshot in a tracing flow: nobody waits for a response
+
+	call       api.Call
+	classified bool
+	path       []byte // decoded copy of Request.Path
+	cancel     wire.Cancel
+	hold       atomic.Pointer[func() bool] // see HoldCancel
+	gen        *Generation
+	router     *Router
+	vars       []slot
+	cleanups   []Releaser
+
+	// In a snapshot: the time that writing the answer to the client took, and the bytes of both bodies as they were
+	// read and written; ResponseBytes includes the head.
+	WriteTime                   time.Duration
+	RequestBytes, ResponseBytes int64
+
+	served  time.Duration // from Start until the response was filled
+	written int64         // bytes of the answer that went to the client
+	conn    *conn
+	body    requestBody
+	scratch []byte // memory of snapshots and user names, kept
+	expect  *expectation
+}
+
+// A Releaser is something that an exchange gives back when its answer has been written.
+type Releaser interface{ Release() }
+
+// Call returns the classified API of the request. It is worked out once, when first asked for.
+func (x *Exchange) Call() *api.Call {
+	if !x.classified {
+		api.Classify(&x.call, x.Request.Method, x.Request.Path, x.Request.Query)
+		x.classified = true
+	}
+	return &x.call
+}
+
+// DecodedPath returns the path as rules and limits look at it: percent-decoded once, repeated slashes collapsed. What
+// is forwarded is Request.Target, never this.
+func (x *Exchange) DecodedPath() []byte {
+	if len(x.path) == 0 {
+		x.path = api.DecodePath(x.path[:0], x.Request.Path)
+	}
+	return x.path
+}
+
+// SetTarget replaces the request target, and with it path and query. The exchange keeps target.
+func (x *Exchange) SetTarget(target []byte) {
+	x.Request.setTarget(target)
+	x.classified = false
+	x.path = x.path[:0]
+}
+
+func (r *Request) setTarget(target []byte) {
+	r.Target = target
+	r.Path, r.Query = target, nil
+	for i, c := range target {
+		if c == '?' {
+			r.Path, r.Query = target[:i], target[i+1:]
+			break
+		}
+	}
+}
+
+// Cancel returns the handle that fires when the client has left.
+func (x *Exchange) Cancel() *wire.Cancel { return &x.cancel }
+
+// HoldCancel makes the client's leaving not cancel the exchange as long as held returns true. A cache fill that other
+// callers wait for uses it. held is called from another goroutine.
+func (x *Exchange) HoldCancel(held func() bool) { x.hold.Store(&held) }
+
+// ReleaseWith calls r.Release when the answer has been written.
+func (x *Exchange) ReleaseWith(r Releaser) { x.cleanups = append(x.cleanups, r) }
+
+// Reply fills the response. The exchange keeps body; it must not change while the exchange runs. An empty contentType
+// writes none.
+func (x *Exchange) Reply(status int, contentType string, body []byte) {
+	x.Response.reset()
+	x.Response.Status = status
+	if contentType != "" {
+		x.Response.Header.Add(contentTypeName, bytesOf(contentType))
+	}
+	x.Response.Body.Replace(body)
+}
+
+var contentTypeName = []byte("Content-Type")
+
+func (r *Response) reset() {
+	r.Status = 0
+	r.Header.Reset()
+	r.Body.reset()
+}
+
+// A Var is a typed place for a value that one filter leaves for another. Its identity is its address.
+type Var[T any] struct{ Name string }
+
+type slot struct {
+	key   any
+	value any
+}
+
+// Set leaves value in the exchange.
+func (v *Var[T]) Set(x *Exchange, value *T) {
+	for i := range x.vars {
+		if x.vars[i].key == any(v) {
+			x.vars[i].value = value
+			return
+		}
+	}
+	x.vars = append(x.vars, slot{v, value})
+}
+
+// Get returns the value that was left, or nil.
+func (v *Var[T]) Get(x *Exchange) *T {
+	for i := range x.vars {
+		if x.vars[i].key == any(v) {
+			value, _ := x.vars[i].value.(*T)
+			return value
+		}
+	}
+	return nil
+}
+
+// reset gives back what the exchange holds and makes it ready for the next request.
+func (x *Exchange) reset() {
+	for i := range x.cleanups {
+		x.cleanups[i].Release()
+		x.cleanups[i] = nil
+	}
+	clear(x.vars)
+	x.cleanups, x.vars = x.cleanups[:0], x.vars[:0]
+	x.Request.Header.Reset()
+	x.Request.Body.reset()
+	x.Request.User = nil
+	x.Response.reset()
+	x.Trace = Trace{}
+	x.classified, x.path = false, x.path[:0]
+	x.cancel.Reset()
+	x.hold.Store(nil)
+	x.gen, x.router, x.conn, x.expect = nil, nil, nil, nil
+	x.Tracing, x.written, x.served, x.WriteTime, x.RequestBytes, x.ResponseBytes = false, 0, 0, 0, 0, 0
+	x.body = requestBody{}
+}

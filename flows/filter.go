@@ -1,0 +1,258 @@
+package flows
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"weir/internal/conf"
+)
+
+// A Handler serves an exchange: it fills the response or returns an error. An *elastic.Error is answered as it is, any
+// other error as a 500.
+type Handler interface{ Serve(x *Exchange) error }
+
+// A Filter does one thing with an exchange. It passes the exchange on by calling next.Serve; one that does not has
+// finished it. What a filter does before that call it does to the request, what it does after it to the response.
+type Filter interface {
+	Serve(x *Exchange, next Handler) error
+}
+
+// A Starter is a Filter that needs I/O, goroutines or state that survives reloads. Start comes once, before the first
+// Serve.
+type Starter interface{ Start(rt *Runtime) error }
+
+// A Stopper is a Filter that gives back what Start took. Stop comes once, after the last Serve; it is safe without
+// Start.
+type Stopper interface{ Stop() }
+
+// An Example shows how a filter is configured. It must load: a test sees to it.
+type Example struct {
+	Title string
+	YAML  string // the filter as an item of a flow's list
+}
+
+// A Factory declares a filter: its name, its prose, its defaults and how one is made. The configuration C is the
+// schema: its fields, their types and their comments become the reference and the JSON Schema.
+type Factory[C any] struct {
+	Name    string // as written in the configuration
+	Summary string // one sentence
+	Family  string // cache, limit, upstream, route, transform, log, debug
+	Default func() C
+	// Build makes a filter. It does no I/O, so that checking a configuration is safe anywhere; it reports what is
+	// wrong with b and may then return nil.
+	Build    func(b *Builder, c C) Filter
+	Examples []Example
+}
+
+// A Kind is a registered filter without its configuration type.
+type Kind struct {
+	Name, Summary, Family string
+	Examples              []Example
+	Config                any // the defaults
+	build                 func(b *Builder, n *conf.Node) Filter
+}
+
+// A Registry holds the filters that a configuration may name.
+type Registry struct{ kinds map[string]*Kind }
+
+// NewRegistry returns an empty registry.
+func NewRegistry() *Registry { return &Registry{kinds: map[string]*Kind{}} }
+
+// Register adds f to r. A name registered twice is a mistake in the program, and panics.
+func Register[C any](r *Registry, f Factory[C]) {
+	if _, dup := r.kinds[f.Name]; dup {
+		panic("BUG: filter " + f.Name + " registered twice")
+	}
+	r.kinds[f.Name] = &Kind{
+		Name: f.Name, Summary: f.Summary, Family: f.Family, Examples: f.Examples, Config: f.Default(),
+		build: func(b *Builder, n *conf.Node) Filter {
+			c := f.Default()
+			if !decode(n, &c, b.Problems) {
+				return nil
+			}
+			return f.Build(b, c)
+		},
+	}
+}
+
+// Kinds returns the registered filters by name.
+func (r *Registry) Kinds() []*Kind {
+	out := make([]*Kind, 0, len(r.kinds))
+	for _, name := range r.Names() {
+		out = append(out, r.kinds[name])
+	}
+	return out
+}
+
+// Names returns the names of the registered filters, sorted.
+func (r *Registry) Names() []string {
+	out := make([]string, 0, len(r.kinds))
+	for name := range r.kinds {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Kind returns the filter called name, or nil.
+func (r *Registry) Kind(name string) *Kind { return r.kinds[name] }
+
+// A resource is something that flows refer to by kind and name: a cluster, a queue.
+type resource struct {
+	value any
+	used  bool
+	node  *conf.Node
+}
+
+// A Builder makes flows out of their configuration, and resolves what they refer to. It does no I/O. All that is wrong
+// goes to Problems.
+type Builder struct {
+	Registry *Registry
+	Problems *conf.Problems
+
+	resources map[string]map[string]*resource
+	flows     map[string]*Flow
+	edges     map[*Flow][]edge
+	flow      *Flow      // being built
+	node      *conf.Node // of the filter being built
+}
+
+type edge struct {
+	to   *Flow
+	node *conf.Node
+}
+
+// NewBuilder returns a Builder over r that reports to p.
+func NewBuilder(r *Registry, p *conf.Problems) *Builder {
+	return &Builder{
+		Registry: r, Problems: p, resources: map[string]map[string]*resource{}, flows: map[string]*Flow{},
+		edges: map[*Flow][]edge{},
+	}
+}
+
+// Provide makes value known as the resource name of a kind such as "elasticsearch" or "queue". node is where it is
+// configured; it may be nil.
+func (b *Builder) Provide(kind, name string, value any, node *conf.Node) {
+	if b.resources[kind] == nil {
+		b.resources[kind] = map[string]*resource{}
+	}
+	b.resources[kind][name] = &resource{value: value, node: node}
+}
+
+// Resource returns the resource name of kind as a T. If there is none it reports a problem, with the nearest name, and
+// returns false.
+func Resource[T any](b *Builder, kind, name string) (T, bool) {
+	var none T
+	r := b.resources[kind][name]
+	if r == nil {
+		names := make([]string, 0, len(b.resources[kind]))
+		for n := range b.resources[kind] {
+			names = append(names, n)
+		}
+		b.dangling(kind, name, names)
+		return none, false
+	}
+	r.used = true
+	value, ok := r.value.(T)
+	if !ok {
+		panic(fmt.Sprintf("BUG: %s %s is a %T, not a %s", kind, name, r.value, reflect.TypeFor[T]()))
+	}
+	return value, true
+}
+
+func (b *Builder) dangling(kind, name string, names []string) {
+	slices.Sort(names)
+	near, ok := conf.Nearest(name, names)
+	switch {
+	case ok:
+		b.Problems.Errorf(b.node, "no %s called %q; did you mean %q?", kind, name, near)
+	case len(names) == 0:
+		b.Problems.Errorf(b.node, "no %s called %q: none is defined", kind, name)
+	default:
+		b.Problems.Errorf(b.node, "no %s called %q: defined are %q", kind, name, names)
+	}
+}
+
+// Errorf reports that the filter being built cannot work as configured. field is the name of the parameter that is
+// wrong, or empty for the filter as a whole.
+func (b *Builder) Errorf(field, format string, args ...any) {
+	b.Problems.Errorf(b.at(field), format, args...)
+}
+
+// Warnf reports that the filter being built works, but hardly as meant.
+func (b *Builder) Warnf(field, format string, args ...any) {
+	b.Problems.Warnf(b.at(field), format, args...)
+}
+
+func (b *Builder) at(field string) *conf.Node {
+	if field != "" {
+		if n := b.node.Get(field); n != nil {
+			return n
+		}
+	}
+	return b.node
+}
+
+// FlowName returns the name of the flow being built, for messages and metrics.
+func (b *Builder) FlowName() string {
+	if b.flow == nil {
+		return ""
+	}
+	return b.flow.name
+}
+
+// Flow returns the flow called name, which may be built later. It reports a problem and returns nil if there is none.
+func (b *Builder) Flow(name string, node *conf.Node) *Flow {
+	f := b.flows[name]
+	if f == nil {
+		names := make([]string, 0, len(b.flows))
+		for n := range b.flows {
+			names = append(names, n)
+		}
+		saved := b.node
+		b.node = node
+		b.dangling("flow", name, names)
+		b.node = saved
+		return nil
+	}
+	f.used = true
+	if b.flow != nil {
+		b.edges[b.flow] = append(b.edges[b.flow], edge{f, node})
+	}
+	return f
+}
+
+// Unused reports resources and flows that nothing refers to.
+func (b *Builder) Unused() {
+	for kind, byName := range b.resources {
+		for name, r := range byName {
+			if !r.used && r.node != nil {
+				b.Problems.Warnf(r.node, "%s %s is not used", kind, name)
+			}
+		}
+	}
+	for name, f := range b.flows {
+		if !f.used {
+			b.Problems.Warnf(f.node, "flow %s is not used", name)
+		}
+	}
+}
+
+// decode fills into from n and tells whether that went without errors.
+func decode(n *conf.Node, into any, p *conf.Problems) bool {
+	before, _ := p.Count()
+	conf.Decode(n, into, p)
+	after, _ := p.Count()
+	return after == before
+}
+
+// within makes all that is reported until the returned function is called say where it was found.
+func (b *Builder) within(where string) func() {
+	saved := b.Problems
+	b.Problems = saved.In(where)
+	return func() { b.Problems = saved }
+}
+
+// Node returns the configuration of a parameter of the filter being built, or of the filter if it is not given.
+func (b *Builder) Node(field string) *conf.Node { return b.at(field) }

@@ -1,0 +1,270 @@
+package flows
+
+import (
+	"strings"
+
+	"weir/elastic"
+	"weir/internal/conf"
+)
+
+// A Flow is a chain of filters. Its zero value has none.
+type Flow struct {
+	name  string
+	links []*link
+	first Handler
+	node  *conf.Node
+	used  bool
+}
+
+// A link is one filter of a flow together with what comes behind it.
+type link struct {
+	flow   *Flow
+	name   string // as configured, or the kind's name
+	kind   string
+	filter Filter
+	when   Condition
+	next   Handler
+}
+
+func (l *link) Serve(x *Exchange) error {
+	if l.when != nil && !l.when.Match(x) {
+		return l.next.Serve(x)
+	}
+	return l.filter.Serve(x, l.next)
+}
+
+// end stands behind the last filter of a chain.
+type end struct{}
+
+func (end) Serve(*Exchange) error { return nil }
+
+// Name returns the flow's name.
+func (f *Flow) Name() string { return f.name }
+
+// Serve runs the flow's filters. It implements Handler.
+func (f *Flow) Serve(x *Exchange) error {
+	if f.first == nil {
+		return nil
+	}
+	return f.first.Serve(x)
+}
+
+// Then runs the flow's filters and then next, unless a filter finished the exchange. It lets one flow stand inside
+// another.
+func (f *Flow) Then(next Handler) Handler { return f.chain(next) }
+
+// An Inliner is a Filter that stands for a chain of its own, such as another flow. It is asked for that chain, in front
+// of next, when all flows are built.
+type Inliner interface{ Inline(next Handler) Handler }
+
+// chain links the flow's filters in front of last.
+func (f *Flow) chain(last Handler) Handler {
+	h := last
+	for i := len(f.links) - 1; i >= 0; i-- {
+		l := *f.links[i]
+		l.next = h
+		if in, ok := l.filter.(Inliner); ok {
+			l.filter = inlined{in.Inline(h)}
+		}
+		h = &l
+	}
+	return h
+}
+
+// inlined is a chain in the place of a filter.
+type inlined struct{ chain Handler }
+
+func (i inlined) Serve(x *Exchange, _ Handler) error { return i.chain.Serve(x) }
+
+// Steps describes the flow's filters in order, for explanations.
+func (f *Flow) Steps() []Step {
+	out := make([]Step, 0, len(f.links))
+	for _, l := range f.links {
+		s := Step{Name: l.name, Kind: l.kind}
+		if l.when != nil {
+			s.When = l.when.String()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// A Step is one filter of a flow, described.
+type Step struct{ Name, Kind, When string }
+
+// Meets tells whether x would meet the i-th filter of the flow, as far as its condition can be judged now.
+func (f *Flow) Meets(i int, x *Exchange) bool {
+	return f.links[i].when == nil || f.links[i].when.Match(x)
+}
+
+// errNoAnswer is what a client gets when a flow ends without an answer.
+func errNoAnswer(flow string) *elastic.Error {
+	return elastic.Errorf(503, "no_answer_exception", "no filter of flow [%s] answered the request", flow)
+}
+
+// Define makes flows of their configuration: a list of {name, filter: [...]}. Flows may refer to each other in any
+// order; cycles are errors.
+func (b *Builder) Define(list *conf.Node) {
+	type pending struct {
+		flow    *Flow
+		filters *conf.Node
+	}
+	var todo []pending
+	for _, n := range list.Items() {
+		var c struct {
+			Name    string     `conf:"name,required"`
+			Enabled bool       `conf:"enabled"`
+			Filter  *conf.Node `conf:"filter"`
+		}
+		c.Enabled = true
+		conf.Decode(n, &c, b.Problems)
+		if c.Name == "" {
+			continue
+		}
+		if first := b.flows[c.Name]; first != nil {
+			b.Problems.Errorf(n.Get("name"), "flow %q is defined twice; first at %s", c.Name, first.node.Pos())
+			continue
+		}
+		f := &Flow{name: c.Name, node: n}
+		b.flows[c.Name] = f
+		if c.Enabled {
+			todo = append(todo, pending{f, c.Filter})
+		}
+	}
+	for _, p := range todo {
+		b.flow = p.flow
+		p.flow.links = b.links(p.flow, p.filters)
+		b.flow = nil
+	}
+	if b.refuseCycles() {
+		return
+	}
+	for _, p := range todo {
+		p.flow.first = p.flow.chain(end{})
+	}
+}
+
+// links builds the filters of a list, in both forms:
+//
+//   - {name: x, type: rate_limit, parameters: {...}}   the classic one
+//   - rate_limit: {...}                                 the short one; name, when and enabled may stand inside
+func (b *Builder) links(f *Flow, list *conf.Node) []*link {
+	var out []*link
+	for _, n := range list.Items() {
+		l := b.link(f, n)
+		if l != nil {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// filterHead is what both forms of a filter have around its parameters.
+type filterHead struct {
+	name    string
+	kind    string
+	kindAt  *conf.Node
+	enabled bool
+	when    *conf.Node
+	params  *conf.Node
+}
+
+func (b *Builder) link(f *Flow, n *conf.Node) *link {
+	h, ok := b.filterHead(n)
+	if !ok {
+		return nil
+	}
+	defer b.within("flow " + f.name + ": " + h.kind)()
+	k := b.Registry.Kind(h.kind)
+	if k == nil {
+		if near, ok := conf.Nearest(h.kind, b.Registry.Names()); ok {
+			b.Problems.Errorf(h.kindAt, "unknown filter %q; did you mean %q?", h.kind, near)
+		} else {
+			b.Problems.Errorf(h.kindAt, "unknown filter %q; `weir filters` lists them", h.kind)
+		}
+		return nil
+	}
+	l := &link{flow: f, name: h.name, kind: h.kind}
+	if l.name == "" {
+		l.name = h.kind
+	}
+	if h.when != nil {
+		l.when = ParseCondition(h.when, b.Problems)
+	}
+	b.node = h.params
+	if h.params.IsZero() {
+		b.node = n
+	}
+	l.filter = k.build(b, h.params)
+	b.node = nil
+	if l.filter == nil || !h.enabled {
+		return nil
+	}
+	return l
+}
+
+func (b *Builder) filterHead(n *conf.Node) (filterHead, bool) {
+	h := filterHead{enabled: true}
+	if n.Get("type") != nil {
+		var c struct {
+			Name       string     `conf:"name"`
+			Type       string     `conf:"type,required"`
+			Enabled    bool       `conf:"enabled"`
+			When       *conf.Node `conf:"when"`
+			Parameters *conf.Node `conf:"parameters"`
+		}
+		c.Enabled = true
+		conf.Decode(n, &c, b.Problems)
+		h.name, h.kind, h.kindAt = c.Name, strings.TrimSpace(c.Type), n.Get("type")
+		h.enabled, h.when, h.params = c.Enabled, c.When, c.Parameters
+		return h, h.kind != ""
+	}
+	keys := n.Keys()
+	if len(keys) != 1 {
+		b.Problems.Errorf(n, "a filter is written `- rate_limit: {...}` or `- {name: x, type: rate_limit, parameters: {...}}`")
+		return h, false
+	}
+	h.kind, h.kindAt = keys[0], n
+	body := n.Get(keys[0])
+	h.params = body.Without("name", "when", "enabled")
+	h.when = body.Get("when")
+	if name := body.Get("name"); name != nil {
+		h.name = name.Scalar()
+	}
+	if enabled := body.Get("enabled"); enabled != nil {
+		conf.Decode(enabled, &h.enabled, b.Problems)
+	}
+	return h, true
+}
+
+// refuseCycles reports flows that would run in a circle, and whether there are any.
+func (b *Builder) refuseCycles() bool {
+	found := false
+	const (
+		unseen = iota
+		open
+		done
+	)
+	state := map[*Flow]int{}
+	var visit func(f *Flow, trail []string)
+	visit = func(f *Flow, trail []string) {
+		state[f] = open
+		trail = append(trail, f.name)
+		for _, e := range b.edges[f] {
+			switch state[e.to] {
+			case open:
+				found = true
+				b.Problems.Errorf(e.node, "flows run in a circle: %s -> %s", strings.Join(trail, " -> "), e.to.name)
+			case unseen:
+				visit(e.to, trail)
+			}
+		}
+		state[f] = done
+	}
+	for _, f := range b.flows {
+		if state[f] == unseen {
+			visit(f, nil)
+		}
+	}
+	return found
+}

@@ -1,0 +1,72 @@
+package flows
+
+import (
+	"io"
+
+	"github.com/valyala/fasthttp"
+)
+
+// A requestBody is a request's body as it comes. It enforces the entry's limit on bodies that do not announce their
+// length, and knows whether all has been read.
+type requestBody struct {
+	x     *Exchange
+	src   io.Reader
+	limit int64
+	left  int64
+	done  bool
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	if b.src == nil {
+		if err := b.x.openBody(b); err != nil {
+			return 0, err
+		}
+	}
+	n, err := b.src.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		b.x.conn.linger = true
+		return 0, ErrBodyTooLarge
+	}
+	b.done = b.done || err == io.EOF
+	return n, err
+}
+
+// bodyReader returns the reader of the request's body.
+func (x *Exchange) bodyReader() io.Reader {
+	b := &x.body
+	limit := x.conn.entry.limits.maxBody
+	*b = requestBody{x: x, limit: limit, left: limit}
+	if x.expect == nil {
+		b.src = bodyStream(x.conn.request)
+	}
+	return b
+}
+
+// bodyRead tells whether the request's body has been read to its end.
+func (x *Exchange) bodyRead() bool { return x.body.done }
+
+func bodyStream(fc *fasthttp.RequestCtx) io.Reader {
+	if s := fc.RequestBodyStream(); s != nil {
+		return s
+	}
+	return &sliceReader{fc.Request.Body()}
+}
+
+// A responseStream is a response's body on its way from the node to the client.
+type responseStream struct{ x *Exchange }
+
+func (x *Exchange) responseStream() io.ReadCloser { return &responseStream{x} }
+
+func (s *responseStream) Read(p []byte) (int, error) {
+	n, err := s.x.Response.Body.stream.Read(p)
+	if err != nil && err != io.EOF && s.x.Trace.Outcome != ClientGone {
+		s.x.Trace.Outcome = Failed
+	}
+	return n, err
+}
+
+// Close ends the stream; the exchange may still be asked what it was.
+func (s *responseStream) Close() error {
+	s.x.Response.Body.closeStream()
+	return nil
+}
