@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"weir/flows"
-	"weir/internal/conf"
 	"weir/internal/wire"
 )
 
@@ -69,4 +68,3 @@ func (f *setResponseHeader) Serve(x *flows.Exchange, next flows.Handler) error {
 	}
 	return nil
 }
-
