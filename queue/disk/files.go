@@ -1,0 +1,238 @@
+package disk
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"weir/queue"
+)
+
+// fileKey names a data file: files are written, and read, in the order of their keys.
+type fileKey struct{ run, num int64 }
+
+func (k fileKey) compare(l fileKey) int {
+	return cmp.Or(cmp.Compare(k.run, l.run), cmp.Compare(k.num, l.num))
+}
+
+// runName is the name that a run has for go-diskqueue.
+func runName(run int64) string { return fmt.Sprintf("%06d", run) }
+
+// name is the name that go-diskqueue gives to the file.
+func (k fileKey) name() string { return fmt.Sprintf("%06d.diskqueue.%06d.dat", k.run, k.num) }
+
+// openData opens a data file for reading. go-diskqueue may have renamed it: its own read ahead of the first message of a
+// run calls a file bad on any error.
+func openData(dir string, k fileKey) (*os.File, error) {
+	path := filepath.Join(dir, k.name())
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if renamed, err := os.Open(path + ".bad"); err == nil {
+			return renamed, nil
+		}
+	}
+	return f, err
+}
+
+// removeData removes a data file. It is cut first, because go-diskqueue holds the first file of its run open, which would
+// keep the space of a removed file until the queue is closed.
+func removeData(dir string, k fileKey) error {
+	path := filepath.Join(dir, k.name())
+	for _, p := range []string{path, path + ".bad"} {
+		err := os.Truncate(p, 0)
+		if err == nil {
+			err = os.Remove(p)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	dataName = regexp.MustCompile(`^(\d{6,18})\.diskqueue\.(\d{6,18})\.dat(\.bad)?$`)
+	metaName = regexp.MustCompile(`^\d{6,18}\.diskqueue\.meta\.dat`)
+	badName  = regexp.MustCompile(`^\d{6,18}\.\d{6,18}\.\d{12,18}\.bad$`)
+)
+
+// listData returns the data files in dir, sorted.
+func listData(dir string) ([]fileKey, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var keys []fileKey
+	for _, e := range entries {
+		m := dataName.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
+		}
+		run, errRun := strconv.ParseInt(m[1], 10, 64)
+		num, errNum := strconv.ParseInt(m[2], 10, 64)
+		if k := (fileKey{run, num}); errRun == nil && errNum == nil && !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, fileKey.compare)
+	return keys, nil
+}
+
+// removeMeta removes go-diskqueue's position files, finished or not, which nothing reads.
+func removeMeta(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if metaName.MatchString(e.Name()) {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// keepBad copies the stretch [from, to) of a data file to a file of its own, or as much of it as limit bytes hold, and
+// removes the oldest such files so that all of them together stay under limit.
+func keepBad(dir string, k fileKey, r io.ReaderAt, from, to, limit int64) error {
+	entries, err := os.ReadDir(dir) // sorted by name, which is the order in which the stretches were written
+	if err != nil {
+		return err
+	}
+	n := min(to-from, limit)
+	var names []string
+	var total int64
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && badName.MatchString(e.Name()) {
+			names = append(names, e.Name())
+			total += info.Size()
+		}
+	}
+	for _, name := range names {
+		if total+n <= limit {
+			break
+		}
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			return err
+		}
+		total -= info.Size()
+	}
+	out, err := os.Create(filepath.Join(dir, fmt.Sprintf("%06d.%06d.%012d.bad", k.run, k.num, from)))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.NewSectionReader(r, from, n))
+	return errors.Join(err, out.Close())
+}
+
+// scanner reads blocks from one data file. Offsets are those of go-diskqueue's length fields, which are not looked at: the
+// block's header says its length and its checksum says whether to believe it.
+type scanner struct {
+	r    io.ReaderAt
+	size int64
+	buf  []byte
+}
+
+// at reads the block at off and returns it with the offset behind it. The block lives in the scanner's buffer. The error
+// is queue.ErrDamaged if no intact block is there, or that of the read.
+func (s *scanner) at(off int64) (queue.Block, int64, error) {
+	start := off + prefixSize
+	if s.size-start < queue.HeaderSize {
+		return queue.Block{}, 0, fmt.Errorf("%w: %d bytes before the end of the file", queue.ErrDamaged, s.size-off)
+	}
+	s.buf = slices.Grow(s.buf[:0], queue.HeaderSize)[:queue.HeaderSize]
+	if err := readFull(s.r, s.buf, start); err != nil {
+		return queue.Block{}, 0, err
+	}
+	n, err := queue.BlockLen(s.buf)
+	if err != nil {
+		return queue.Block{}, 0, err
+	}
+	if n > s.size-start {
+		return queue.Block{}, 0, fmt.Errorf("%w: %d bytes, the file has %d", queue.ErrDamaged, n, s.size-start)
+	}
+	s.buf = slices.Grow(s.buf[:0], int(n))[:n]
+	if err := readFull(s.r, s.buf, start); err != nil {
+		return queue.Block{}, 0, err
+	}
+	b, err := queue.Decode(s.buf)
+	return b, start + n, err
+}
+
+// find returns the offset of the first intact block at or behind off, or the size of the file if there is none.
+func (s *scanner) find(off int64) (int64, error) {
+	const window = 64 << 10
+	chunk := make([]byte, window)
+	for pos := off + prefixSize; pos+queue.HeaderSize <= s.size; {
+		part := chunk[:min(window, s.size-pos)]
+		if err := readFull(s.r, part, pos); err != nil {
+			return 0, err
+		}
+		i := bytes.Index(part, []byte(queue.Magic))
+		if i < 0 {
+			// The magic may straddle the border of two windows.
+			pos += int64(len(part)) - int64(len(queue.Magic)) + 1
+			continue
+		}
+		at := pos + int64(i) - prefixSize
+		_, _, err := s.at(at)
+		if err == nil {
+			return at, nil
+		}
+		if !errors.Is(err, queue.ErrDamaged) {
+			return 0, err
+		}
+		pos += int64(i) + 1
+	}
+	return s.size, nil
+}
+
+// torn says whether the bytes from off to the end of the file are the beginning of a block, which a crash cut off.
+func (s *scanner) torn(off int64) bool {
+	start := off + prefixSize
+	if s.size-start < queue.HeaderSize {
+		return true
+	}
+	header := make([]byte, queue.HeaderSize)
+	if readFull(s.r, header, start) != nil {
+		return false
+	}
+	n, err := queue.BlockLen(header)
+	return err == nil && n > s.size-start
+}
+
+// readFull reads exactly len(p) bytes. A file that is shorter than it was, because somebody cut it, reads as damaged.
+func readFull(r io.ReaderAt, p []byte, off int64) error {
+	n, err := r.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: the file ends at %d", queue.ErrDamaged, off+int64(n))
+	}
+	return err
+}
+
+// syncDir makes the entries of a folder durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
