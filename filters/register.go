@@ -1,0 +1,27 @@
+// Package filters holds the filters that a configuration may name, one package a family, and registers them.
+//
+// A family imports no other family, and nothing registers itself: what is not named here does not exist.
+package filters
+
+import (
+	"weir/filters/debug"
+	"weir/filters/route"
+	"weir/filters/transform"
+	"weir/flows"
+)
+
+// Registry returns a registry of all filters.
+func Registry() *flows.Registry {
+	r := flows.NewRegistry()
+	Register(r)
+	return r
+}
+
+// Register adds all filters to r.
+func Register(r *flows.Registry) {
+	flows.Register(r, debug.Echo())
+	flows.Register(r, debug.Drop())
+	flows.Register(r, route.Flow())
+	flows.Register(r, transform.RequestHeaderFilter())
+	flows.Register(r, transform.SetResponseHeader())
+}
