@@ -7,17 +7,16 @@ import (
 
 // Faults that are not those of a socket. They come wrapped in an *Error.
 var (
-	ErrClosed        = errors.New("node is closed")
-	ErrPoolFull      = errors.New("too many exchanges wait for a connection")
-	ErrWaitTimeout   = errors.New("no connection became free in time")
-	ErrCancelled     = errors.New("exchange was cancelled")
-	ErrTimeout       = errors.New("time limit passed")
-	ErrRequest       = errors.New("request cannot be written as one HTTP/1.1 message")
-	ErrHeadTooLong   = errors.New("head of the answer is too long")
-	ErrInterim       = errors.New("too many interim answers")
-	ErrUpgrade       = errors.New("node switched protocols without being asked")
-	ErrChunk         = errors.New("malformed chunked body")
-	ErrStreamTooLong = errors.New("request body is longer than announced")
+	ErrClosed      = errors.New("node is closed")
+	ErrPoolFull    = errors.New("too many exchanges wait for a connection")
+	ErrWaitTimeout = errors.New("no connection became free in time")
+	ErrCancelled   = errors.New("exchange was cancelled")
+	ErrTimeout     = errors.New("time limit passed")
+	ErrRequest     = errors.New("request cannot be written as one HTTP/1.1 message")
+	ErrHeadTooLong = errors.New("head of the answer is too long")
+	ErrInterim     = errors.New("too many interim answers")
+	ErrUpgrade     = errors.New("node switched protocols without being asked")
+	ErrChunk       = errors.New("malformed chunked body")
 )
 
 // A Phase is the part of an exchange in which it failed.

@@ -33,7 +33,10 @@ type Response struct {
 	Connected       time.Duration // dialling and TLS handshake
 	FirstByte       time.Duration // from the first write until the first byte of the answer
 
-	buf []byte // backs Body
+	buf  []byte // backs Body
+	head []byte // backs Reason and Header
+	tail []byte // backs Trailer
+	body body   // is Stream, and reads Body
 }
 
 // TakeBody hands Body and its memory over to the caller.
@@ -52,7 +55,18 @@ func (r *Response) GiveBody(buf []byte) {
 
 // Reset makes r ready for another answer and keeps its memory. A Stream that is still open is closed.
 func (r *Response) Reset() {
-	*r = Response{Header: r.Header, Trailer: r.Trailer, buf: r.buf[:0]}
+	if r.Stream != nil {
+		_ = r.Stream.Close()
+	}
+	*r = Response{Header: r.Header, Trailer: r.Trailer, buf: kept(r.buf), head: kept(r.head), tail: kept(r.tail)}
 	r.Header.Reset()
 	r.Trailer.Reset()
+}
+
+// kept returns buf empty, or nil if it is too large to be kept.
+func kept(buf []byte) []byte {
+	if cap(buf) > maxKeptBody {
+		return nil
+	}
+	return buf[:0]
 }

@@ -1,0 +1,380 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"weir/internal/wire"
+)
+
+const (
+	// maxChunkLine bounds the line before a chunk: a size and extensions, which nobody uses.
+	maxChunkLine = 1 << 10
+	// minBody is the first size of a buffer for a body of unknown length.
+	minBody = 4 << 10
+)
+
+// errStreamClosed is what Stream.Read returns after Close.
+var errStreamClosed = errors.New("answer's body is closed")
+
+// A framing state says what comes next in a body.
+type state uint8
+
+const (
+	inLength  state = iota // left bytes, then the end
+	toClose                // everything until the node closes
+	chunkSize              // a line with the size of a chunk
+	inChunk                // left bytes of a chunk
+	chunkEnd               // the line end behind a chunk
+	trailer                // lines until an empty one
+)
+
+// A body reads the body of an answer. It lives in the Response and holds the connection until it ends.
+type body struct {
+	c        *conn
+	resp     *Response
+	cancel   *wire.Cancel
+	written  int64  // of the request, for the Error
+	prefix   []byte // read before the body turned out to be too long for Response.Body
+	state    state
+	left     int64
+	reusable bool  // the connection may serve again when the body has ended
+	err      error // what every further Read returns
+}
+
+// readBody reads the body of the answer whose head is in resp, or makes it resp.Stream.
+func (c *conn) readBody(req *Request, resp *Response, framing wire.Framing, whole bool) error {
+	h := &resp.Header
+	b := &resp.body
+	*b = body{c: c, resp: resp, cancel: req.Cancel, left: framing.Length}
+	b.reusable = whole && resp.Minor == 1 && !closes(h)
+	streamed := eventStream(h.Get("content-type"))
+	h.DropHopByHop()
+	h.Del("content-length")
+	resp.Length = framing.Length
+	switch {
+	case string(req.Method) == "HEAD" || resp.Status == 204 || resp.Status == 304:
+		if resp.Status == 204 {
+			resp.Length = 0
+		}
+		b.left = 0
+	case framing.Chunked:
+		b.state = chunkSize
+	case framing.Length < 0:
+		b.state, b.reusable = toClose, false
+	}
+	limit := c.node.o.MaxBufferedBody
+	if b.state == inLength && b.left == 0 {
+		b.finish()
+		return nil
+	}
+	if streamed || b.state == inLength && b.left > limit {
+		resp.Stream = b
+		return nil
+	}
+	if b.state == inLength {
+		return b.readLength()
+	}
+	return b.readUnknown(limit)
+}
+
+// closes tells whether the node said that it closes the connection.
+func closes(h *wire.Header) bool {
+	for _, f := range h.Fields() {
+		if wire.EqualFold(f.Name, "connection") && wire.HasToken(f.Value, "close") {
+			return true
+		}
+	}
+	return false
+}
+
+// eventStream tells whether a body is made of events, which must be passed on as they come (elastic/kibana#139534).
+func eventStream(contentType []byte) bool {
+	const kind = "text/event-stream"
+	return len(contentType) >= len(kind) && wire.EqualFold(contentType[:len(kind)], kind)
+}
+
+// readLength reads a body of known length whole.
+func (b *body) readLength() error {
+	size := int(b.left)
+	buf := slices.Grow(b.resp.buf[:0], size)[:size]
+	b.resp.buf = buf
+	for n := 0; n < size; {
+		m, err := b.take(buf[n:])
+		if err != nil {
+			return err
+		}
+		n += m
+	}
+	b.resp.Body = buf
+	b.finish()
+	return nil
+}
+
+// readUnknown reads a body of unknown length whole, or makes it a stream when it passes limit.
+func (b *body) readUnknown(limit int64) error {
+	buf := b.resp.buf[:0]
+	for {
+		if len(buf) == cap(buf) {
+			buf = slices.Grow(buf, max(minBody, len(buf)))
+		}
+		n, err := b.next(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		b.resp.buf = buf
+		switch {
+		case err == io.EOF:
+			b.resp.Body, b.resp.Length = buf, int64(len(buf))
+			b.finish()
+			return nil
+		case err != nil:
+			return err
+		case int64(len(buf)) > limit:
+			b.prefix, b.resp.Stream = buf, b
+			return nil
+		}
+	}
+}
+
+// Read reads from the body. The connection goes back to the pool when it returns io.EOF.
+func (b *body) Read(p []byte) (int, error) {
+	if len(b.prefix) > 0 {
+		n := copy(p, b.prefix)
+		b.prefix = b.prefix[n:]
+		return n, nil
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := b.next(p)
+	switch {
+	case err == io.EOF:
+		b.err = err
+		b.c.lastUsed = b.c.node.clock()
+		b.finish()
+	case err != nil:
+		b.err = b.c.fail(b.cancel, Body, b.written, err)
+		b.drop()
+	}
+	return n, b.err
+}
+
+// Close ends the use of the body. Before its end that closes the connection, and a node then stops working for it.
+func (b *body) Close() error {
+	b.prefix = nil
+	if b.c != nil {
+		if b.cancel != nil {
+			b.cancel.Disarm()
+		}
+		b.err = errStreamClosed
+		b.drop()
+	}
+	return nil
+}
+
+// finish gives the connection back after the whole body.
+func (b *body) finish() {
+	c, s := b.c, b.c.scratch
+	alive := b.cancel == nil || b.cancel.Disarm()
+	if !alive || !b.reusable || s.r != s.w || silences(b.resp) {
+		b.drop()
+		return
+	}
+	b.c, c.scratch, c.served = nil, nil, true
+	c.node.giveScratch(s)
+	c.node.release(c)
+}
+
+// drop closes the connection.
+func (b *body) drop() {
+	c := b.c
+	c.close()
+	c.node.freeSlot()
+	c.node.giveScratch(c.scratch)
+	b.c, c.scratch = nil, nil
+}
+
+// next reads a piece of the body into p, which is not empty. It returns io.EOF at the end, without bytes.
+func (b *body) next(p []byte) (int, error) {
+	for {
+		switch b.state {
+		case inLength:
+			if b.left == 0 {
+				return 0, io.EOF
+			}
+			return b.take(p)
+		case toClose:
+			n, err := b.pull(p)
+			if err == io.EOF && n > 0 {
+				err = nil
+			}
+			return n, err
+		case chunkSize:
+			line, err := b.line(maxChunkLine)
+			if err != nil {
+				return 0, err
+			}
+			if b.left, err = parseChunkSize(line); err != nil {
+				return 0, err
+			}
+			b.state = inChunk
+			if b.left == 0 {
+				b.state = trailer
+			}
+		case inChunk:
+			if b.left == 0 {
+				b.state = chunkEnd
+				continue
+			}
+			return b.take(p)
+		case chunkEnd:
+			line, err := b.line(2)
+			if err != nil {
+				return 0, err
+			}
+			if len(line) != 0 {
+				return 0, fmt.Errorf("%w: chunk longer than its size", ErrChunk)
+			}
+			b.state = chunkSize
+		case trailer:
+			if err := b.readTrailer(); err != nil {
+				return 0, err
+			}
+			b.state, b.left = inLength, 0
+		}
+	}
+}
+
+// take reads at least one of the left bytes into p.
+func (b *body) take(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.pull(p)
+	b.left -= int64(n)
+	return n, unexpected(err)
+}
+
+// pull reads what is there: from the buffer, or else from the connection, directly if p is not small.
+func (b *body) pull(p []byte) (int, error) {
+	s := b.c.scratch
+	if s.r == s.w {
+		s.r, s.w = 0, 0
+		if len(p) >= len(s.in)/2 {
+			return b.fill(p)
+		}
+		n, err := b.fill(s.in)
+		s.w = n
+		if err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.in[s.r:s.w])
+	s.r += n
+	return n, nil
+}
+
+// fill reads from the connection into p under the limit between reads.
+func (b *body) fill(p []byte) (int, error) {
+	by := int64(0)
+	if limit := b.c.node.o.IdleReadTimeout; limit > 0 {
+		by = after(b.c.node.clock(), limit)
+	}
+	b.c.limitRead(by)
+	return b.c.read(p)
+}
+
+// line reads a line of at most limit bytes and returns it without its line end, which must be CRLF. It is valid until
+// the next read.
+func (b *body) line(limit int) ([]byte, error) {
+	s := b.c.scratch
+	seen := 0
+	for {
+		if i := bytes.IndexByte(s.in[s.r+seen:s.w], '\n'); i >= 0 {
+			line := s.in[s.r : s.r+seen+i]
+			if len(line)+1 > limit || len(line) == 0 || line[len(line)-1] != '\r' {
+				return nil, fmt.Errorf("%w: line %q", ErrChunk, clip(line))
+			}
+			s.r += len(line) + 1
+			return line[:len(line)-1], nil
+		}
+		seen = s.w - s.r
+		if seen >= limit {
+			return nil, fmt.Errorf("%w: line %q", ErrChunk, clip(s.in[s.r:s.w]))
+		}
+		s.room(limit)
+		n, err := b.fill(s.in[s.w:])
+		if err != nil {
+			return nil, unexpected(err)
+		}
+		s.w += n
+	}
+}
+
+// readTrailer reads the lines behind the last chunk into Response.Trailer.
+func (b *body) readTrailer() error {
+	tail := b.resp.tail[:0]
+	for {
+		line, err := b.line(b.c.node.o.MaxHeadBytes)
+		if err != nil {
+			return err
+		}
+		if len(line) == 0 {
+			break
+		}
+		tail = append(append(tail, line...), '\r', '\n')
+		b.resp.tail = tail
+		if len(tail) > b.c.node.o.MaxHeadBytes {
+			return ErrHeadTooLong
+		}
+	}
+	if err := wire.ParseFields(&b.resp.Trailer, tail); err != nil {
+		return err
+	}
+	b.resp.Trailer.DropHopByHop()
+	b.resp.Trailer.Del("content-length")
+	return nil
+}
+
+// parseChunkSize reads the line before a chunk: a hexadecimal size, then nothing or an extension.
+func parseChunkSize(line []byte) (int64, error) {
+	size, digits := int64(0), 0
+	for _, c := range line {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			if digits > 0 && c == ';' && wire.ValidValue(line) {
+				return size, nil
+			}
+			return 0, fmt.Errorf("%w: size %q", ErrChunk, clip(line))
+		}
+		if digits++; digits > 15 {
+			return 0, fmt.Errorf("%w: size %q", ErrChunk, clip(line))
+		}
+		size = size<<4 | int64(c)
+	}
+	if digits == 0 {
+		return 0, fmt.Errorf("%w: empty size", ErrChunk)
+	}
+	return size, nil
+}
+
+// unexpected turns an end of the connection into one in the middle of a body.
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func clip(b []byte) []byte { return b[:min(len(b), 64)] }
