@@ -45,6 +45,7 @@ var (
 	durationType = reflect.TypeFor[Duration]()
 	rateType     = reflect.TypeFor[Rate]()
 	percentType  = reflect.TypeFor[Percent]()
+	stringsType  = reflect.TypeFor[Strings]()
 	bytesType    = reflect.TypeFor[Bytes]()
 	decoderType  = reflect.TypeFor[Decoder]()
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
@@ -226,7 +227,7 @@ func structure(n *Node, v reflect.Value, p *Problems) {
 				Message: fmt.Sprintf("%q is deprecated: %s", m.key, f.deprecated),
 			})
 		}
-		if m.value.Kind() == Null && f.typ != nodeType {
+		if m.value.Kind() == Null && !m.value.broken && f.typ != nodeType {
 			continue
 		}
 		given[f.name] = m.key
@@ -410,7 +411,7 @@ func (f *field) check(n *Node, v reflect.Value, p *Problems) {
 			q.Suggestion, _ = Nearest(v.String(), f.enum)
 		}
 	}
-	if f.enum != nil && v.Type() == reflect.TypeFor[Strings]() {
+	if f.enum != nil && v.Type() == stringsType {
 		for i, s := range v.Interface().(Strings) {
 			at := n
 			if n.Kind() == List {

@@ -25,7 +25,7 @@ type expression struct {
 func evaluate(text string) (int64, error) {
 	e := expression{text: text}
 	n, err := e.sum()
-	if err == nil && e.peek() != 0 {
+	if err == nil && (e.peek() != 0 || e.at < len(text)) {
 		err = fmt.Errorf("%q is not a whole number", text)
 	}
 	if err != nil {

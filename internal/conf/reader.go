@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -17,7 +18,9 @@ type reader struct {
 	problems  *Problems
 	lookupEnv func(string) (string, bool)
 	nodes     int
+	stopped   bool                // since a limit was passed
 	file      Pos                 // of the file being read, without a line
+	text      []byte              // of the file being read
 	following map[*yaml.Node]bool // the anchors that are being followed
 }
 
@@ -44,7 +47,7 @@ var _ yaml.LoaderLimitsPlugin = limits{}
 
 // read parses one file. It returns nil where there is nothing in it, and where it is not YAML.
 func (r *reader) read(file Pos, text []byte) *Node {
-	r.file, r.following = file, make(map[*yaml.Node]bool)
+	r.file, r.text, r.following = file, text, make(map[*yaml.Node]bool)
 	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(limits{}))
 	if err != nil {
 		r.fail(file, CodeSyntax, "%v", err)
@@ -99,27 +102,54 @@ func (r *reader) syntaxAt(e *yaml.LoadError) {
 	pos := r.file
 	pos.Line, pos.Col = e.Mark.Line, e.Mark.Column
 	message := e.Message
+	if pos.Line == 0 {
+		pos.Line, pos.Col = unreadable(r.text)
+	}
 	if e.ContextMsg != "" {
 		message += " " + e.ContextMsg
 		if e.ContextMark.Line > 0 && e.ContextMark.Line != e.Mark.Line {
 			message += fmt.Sprintf(" that begins at line %d", e.ContextMark.Line)
 		}
 	}
+	if strings.HasPrefix(e.Message, "found character that cannot start any token") && bytes.Contains(r.text, []byte("\t")) {
+		message += "; YAML is indented with spaces, not with tabs"
+	}
 	r.fail(pos, CodeSyntax, "%s", message)
 }
 
-// node converts y. It returns nil once the limit on nodes has been passed, which has been reported then.
-func (r *reader) node(y *yaml.Node, depth int) *Node {
-	if r.nodes > maxNodes {
-		return nil
+// unreadable returns the place of the first thing in text that is no character of YAML, which the parser names without
+// its place, or nothing where there is none.
+func unreadable(text []byte) (line, col int) {
+	line, col = 1, 1
+	for len(text) > 0 {
+		c, size := utf8.DecodeRune(text)
+		switch {
+		case c == '\n':
+			line, col = line+1, 0
+		case c == utf8.RuneError && size == 1 || c < ' ' && c != '\t' && c != '\r' || c == 0x7f:
+			return line, col
+		}
+		text = text[size:]
+		col++
 	}
+	return 0, 0
+}
+
+// node converts y. It returns nil once a limit has been passed, which has been reported then: where one is, there are
+// mostly many, and a hundred thousand values are no place to go on from.
+func (r *reader) node(y *yaml.Node, depth int) *Node {
 	r.nodes++
 	switch {
+	case r.stopped:
+		return nil
 	case r.nodes > maxNodes:
 		r.fail(r.pos(y), CodeLimit, "the configuration expands to more than %d values", maxNodes)
+		r.stopped = true
 		return nil
 	case depth > maxDepth:
-		return r.refuse(y, CodeLimit, "nested deeper than %d", maxDepth)
+		r.fail(r.pos(y), CodeLimit, "nested deeper than %d", maxDepth)
+		r.stopped = true
+		return nil
 	}
 	switch y.Kind {
 	case yaml.AliasNode:
