@@ -180,17 +180,20 @@ func (c *conn) gone() bool {
 	return gone || err != nil
 }
 
-// interrupt wakes whoever reads or writes on the connection.
+// past is a deadline that has been missed.
+var past = time.Unix(1, 0)
+
+// interrupt wakes whoever reads from the connection. What is to be written can still be written.
 func (c *conn) interrupt() {
 	c.timed.Store(true)
-	_ = c.Conn.SetDeadline(time.Unix(1, 0))
+	_ = c.Conn.SetReadDeadline(past)
 }
 
 // resume undoes interrupt.
 func (c *conn) resume() {
 	c.park.Store(false)
 	if c.timed.Swap(false) {
-		_ = c.Conn.SetDeadline(time.Time{})
+		_ = c.Conn.SetReadDeadline(time.Time{})
 	}
 }
 

@@ -143,10 +143,11 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, current *atomic.Pointer[Gene
 	}
 	e.pool.New = func() any { return &Exchange{Entry: c.Name} }
 	e.server = &fasthttp.Server{
-		Handler:       e.handle,
-		ExpectHandler: e.handleExpect,
-		ErrorHandler:  e.handleError,
-		Logger:        quiet{},
+		Handler:        e.handle,
+		HeaderReceived: headerReceived,
+		ExpectHandler:  e.handleExpect,
+		ErrorHandler:   e.handleError,
+		Logger:         quiet{},
 		// The buffer holds the whole head; one byte over its size is 431.
 		ReadBufferSize: int(c.MaxHeaderSize) + int(c.MaxRequestLine) + 512,
 		// Bodies come as streams; the real limit is ours (see requestBody).
@@ -354,7 +355,7 @@ func (e *Entry) look(c *conn, now int64) {
 		}
 	case phaseWrite:
 		if age > e.limits.write {
-			c.interrupt()
+			_ = c.Conn.SetWriteDeadline(past)
 		}
 	}
 }
@@ -400,3 +401,24 @@ func (e *Entry) open() int {
 	defer e.mu.Unlock()
 	return len(e.conns)
 }
+
+// Inherit takes over the listener of old, which stops accepting. Connections that old has accepted stay with it.
+func (e *Entry) Inherit(old *Entry) error {
+	tcp, ok := old.listener.(*net.TCPListener)
+	if !ok {
+		return fmt.Errorf("entry %s: listener %T cannot be handed over", e.config.Name, old.listener)
+	}
+	file, err := tcp.File()
+	if err != nil {
+		return fmt.Errorf("entry %s: %w", e.config.Name, err)
+	}
+	defer func() { _ = file.Close() }()
+	e.listener, err = net.FileListener(file)
+	if err != nil {
+		return fmt.Errorf("entry %s: %w", e.config.Name, err)
+	}
+	return nil
+}
+
+// Abandon closes the listener of an entry that was never served.
+func (e *Entry) Abandon() { _ = e.listener.Close() }

@@ -21,17 +21,20 @@ type expectation struct {
 
 var errNoBody = errors.New("the client sent no body after 100 Continue")
 
+// headerReceived keeps the server from waiting for the body of a request that is refused for an expectation that nobody
+// knows: its client may be waiting too. See admit.
+func headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if expect := h.Peek("Expect"); len(expect) > 0 && !wire.EqualFold(expect, "100-continue") {
+		h.SetContentLength(0)
+	}
+	return fasthttp.RequestConfig{}
+}
+
 // handleExpect runs the flow of a request with Expect until it wants the body or is done.
 func (e *Entry) handleExpect(fc *fasthttp.RequestCtx) int {
 	c, _ := fc.Conn().(*conn)
 	c.request = fc
 	x := e.begin(fc, c)
-	expect := fc.Request.Header.Peek("Expect")
-	if !wire.EqualFold(expect, "100-continue") {
-		e.fail(x, x.refuse(http.StatusExpectationFailed, "expectation_failed_exception", "the only expectation known is 100-continue"))
-		e.answer(x, fc)
-		return x.Response.Status
-	}
 	x.expect = &expectation{want: make(chan struct{}), body: make(chan error), done: make(chan struct{})}
 	go func() {
 		e.run(x)

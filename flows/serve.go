@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"runtime/debug"
 	"time"
@@ -96,6 +97,9 @@ func (e *Entry) admit(x *Exchange) error {
 		if err := x.absoluteForm(); err != nil {
 			return err
 		}
+	}
+	if expect := r.Header.Get("expect"); expect != nil && !wire.EqualFold(expect, "100-continue") {
+		return x.refuse(http.StatusExpectationFailed, "expectation_failed_exception", "the only expectation known is 100-continue")
 	}
 	if framing.Length > e.limits.maxBody {
 		return x.bodyTooLarge(e.limits.maxBody)

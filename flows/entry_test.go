@@ -1,0 +1,294 @@
+package flows
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestKeepAliveAndPipelining(t *testing.T) {
+	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
+	c := g.dial()
+	for range 3 {
+		c.send("POST /i/_search HTTP/1.1\nHost: a\nContent-Length: 3\n\nabc")
+		if resp, body := c.answer(); resp.StatusCode != 200 || body != "abc" {
+			t.Fatalf("got %d %q", resp.StatusCode, body)
+		}
+	}
+	c.send("POST / HTTP/1.1\nHost: a\nContent-Length: 1\n\n1" +
+		"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n1\n2\n0\n\n" +
+		"POST / HTTP/1.1\nHost: a\nContent-Length: 1\n\n3")
+	for _, want := range []string{"1", "2", "3"} {
+		if _, body := c.answer(); body != want {
+			t.Fatalf("got %q, want %q: answers out of order", body, want)
+		}
+	}
+}
+
+func TestTargetAndHeaderAreKeptByteForByte(t *testing.T) {
+	var target, path, fields string
+	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+		target, path = string(x.Request.Target), string(x.DecodedPath())
+		fields = ""
+		for _, f := range x.Request.Header.Fields() {
+			fields += string(f.Name) + "=" + string(f.Value) + ";"
+		}
+	}), nil)
+	f := func(want, wantPath string) {
+		t.Helper()
+		c := g.dial().send("GET " + want + " HTTP/1.1\nhOsT: a\nx-A: 1\nX-a: 2\nAccept:  b \n\n")
+		if resp, body := c.answer(); resp.StatusCode != 200 {
+			t.Fatalf("%s: %d %s", want, resp.StatusCode, body)
+		}
+		if target != want || path != wantPath {
+			t.Errorf("target %q, path %q; want %q, %q", target, path, want, wantPath)
+		}
+		if fields != "hOsT=a;x-A=1;X-a=2;Accept=b;" {
+			t.Errorf("fields %q", fields)
+		}
+	}
+	f("/%3Clogs-%7Bnow%2Fd%7D%3E/_search", "/<logs-{now/d}>/_search")
+	f("/i/_doc/orders%2F17", "/i/_doc/orders/17")
+	f("/i/_doc/..%2Fx", "/i/_doc/../x")
+	f("/i/../_cluster/settings", "/i/../_cluster/settings")
+	f("//i//_search?q=%zz;a", "/i/_search")
+	f("/a%2Cb/_search", "/a,b/_search")
+	f("/a%252Cb/_search", "/a%2Cb/_search")
+}
+
+func TestAmbiguousRequestsAreRefused(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 200e6 })
+	f := func(request string) {
+		t.Helper()
+		c := g.dial().send(request)
+		resp, body := c.answer()
+		if resp.StatusCode != 400 && resp.StatusCode != 408 || !strings.HasPrefix(body, `{"error":{"root_cause":[`) {
+			t.Errorf("%q: got %d %s", request, resp.StatusCode, body)
+		}
+		if !c.closed() {
+			t.Errorf("%q: the connection was not closed", request)
+		}
+	}
+	f("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n")
+	f("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nContent-Length: 3\n\nabc")
+	f("POST / HTTP/1.1\nHost: a\nContent-Length: +3\n\nabc")
+	f("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip, chunked\n\n0\n\n")
+	f("GET / HTTP/1.1\nHost: a\nHost: b\n\n")
+	f("GET / HTTP/1.1\n\n")
+	f("GET / HTTP/1.1\nHost: a\nX-A : 1\n\n")
+	f("GET / HTTP/1.1\nHost: a\nX-A: 1\n b\n\n")
+	f("CONNECT a:1 HTTP/1.1\nHost: a:1\n\n")
+	f("GET http://other.test/ HTTP/1.1\nHost: a\n\n")
+	f("PRI * HTTP/2.0\n\nSM\n\n")
+}
+
+func TestSizesAreRefusedInJSON(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.MaxBodySize = 1 << 20 })
+	f := func(request string, status int) {
+		t.Helper()
+		c := g.dial().send(request)
+		resp, body := c.answer()
+		if resp.StatusCode != status || !strings.HasPrefix(body, `{"error":`) || resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("got %d %v %s, want %d", resp.StatusCode, resp.Header, body, status)
+		}
+	}
+	f("GET /"+strings.Repeat("a", 5000)+" HTTP/1.1\nHost: a\n\n", 414)
+	f("GET / HTTP/1.1\nHost: a\nX-A: "+strings.Repeat("a", 70_000)+"\n\n", 431)
+	f("POST / HTTP/1.1\nHost: a\nContent-Length: 2000000\nExpect: 100-continue\n\n", 413)
+	f("POST / HTTP/1.1\nHost: a\nContent-Length: 2000000\n\n"+strings.Repeat("a", 2_000_000), 413)
+}
+
+func TestContinueComesWhenTheBodyIsWanted(t *testing.T) {
+	mirror := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
+	c := mirror.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
+	line, err := c.r.ReadString('\n')
+	if err != nil || line != "HTTP/1.1 100 Continue\r\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	if _, err := c.r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	c.send("abc")
+	if resp, body := c.answer(); resp.StatusCode != 200 || body != "abc" {
+		t.Fatalf("got %d %q", resp.StatusCode, body)
+	}
+
+	never := newGateway(t, oneFlow, testRegistry(nil), nil)
+	c = never.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
+	if resp, body := c.answer(); resp.StatusCode != 200 || body != "ok" {
+		t.Fatalf("a flow that needs no body: got %d %q", resp.StatusCode, body)
+	}
+	if !c.closed() {
+		t.Error("the connection was kept although the body may still come")
+	}
+
+	c = mirror.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
+	if _, err := c.r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close() // the exchange must end; the leak check sees to it
+
+	c = mirror.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: something\n\n")
+	if resp, _ := c.answer(); resp.StatusCode != http.StatusExpectationFailed {
+		t.Fatalf("got %d", resp.StatusCode)
+	}
+}
+
+func TestLeavingClientCancels(t *testing.T) {
+	left := make(chan struct{})
+	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {wait: true}", 1), testRegistry(func(x *Exchange) {
+		done := x.Cancel().Done()
+		go func() { <-done; close(left) }()
+	}), nil)
+	c := g.dial().send("GET / HTTP/1.1\nHost: a\n\n")
+	_ = c.Close()
+	select {
+	case <-left:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the exchange was not cancelled")
+	}
+}
+
+func TestPanicIsContained(t *testing.T) {
+	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {panic: true}", 1), testRegistry(nil), nil)
+	c := g.dial()
+	for range 2 {
+		c.send("GET / HTTP/1.1\nHost: a\n\n")
+		if resp, body := c.answer(); resp.StatusCode != 500 || !strings.Contains(body, `"type":"gateway_exception"`) {
+			t.Fatalf("got %d %s", resp.StatusCode, body)
+		}
+	}
+}
+
+func TestHeadHasNoBody(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), nil)
+	c := g.dial().send("HEAD / HTTP/1.1\nHost: a\n\n")
+	resp, err := http.ReadResponse(c.r, &http.Request{Method: "HEAD"})
+	if err != nil || resp.ContentLength != 2 {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+	c.send("GET / HTTP/1.1\nHost: a\n\n")
+	if _, body := c.answer(); body != "ok" {
+		t.Fatalf("the connection is out of step: %q", body)
+	}
+}
+
+func TestNothingIsInvented(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), nil)
+	resp, _ := g.dial().send("GET / HTTP/1.1\nHost: a\n\n").answer()
+	var names []string
+	for name := range resp.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if got := strings.Join(names, " "); got != "Content-Length Content-Type" {
+		t.Errorf("answer has %s", got)
+	}
+}
+
+func TestSlowHeadIsCutAndIdleConnectionIsNot(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 200e6 })
+	slow := g.dial().send("GET / HTTP/1.1\nHost")
+	if resp, _ := slow.answer(); resp.StatusCode != 408 {
+		t.Errorf("got %d", resp.StatusCode)
+	}
+	idle := g.dial().send("GET / HTTP/1.1\nHost: a\n\n")
+	idle.answer()
+	waitFor(t, "the idle connection to be parked", func() bool {
+		for _, c := range g.snapshot(nil) {
+			if phase(c.phase.Load()) == phaseParked {
+				return true
+			}
+		}
+		return false
+	})
+	idle.send("GET / HTTP/1.1\nHost: a\n\n")
+	if _, body := idle.answer(); body != "ok" {
+		t.Errorf("after parking: %q", body)
+	}
+}
+
+func TestTracingFlowSeesTheExchange(t *testing.T) {
+	type record struct {
+		target string
+		status int
+		bytes  int64
+		trace  bool
+	}
+	seen := make(chan record, 10)
+	g := newGateway(t, `
+flow:
+  - {name: main, filter: [{answer: {text: hello}}]}
+  - {name: log, filter: [{answer: {}}]}
+router: [{name: default, default_flow: main, tracing_flow: log}]
+`, testRegistry(func(x *Exchange) {
+		if x.Tracing {
+			seen <- record{string(x.Request.Target), x.Response.Status, x.ResponseBytes, x.Tracing}
+		}
+	}), nil)
+	c := g.dial()
+	c.send("GET /a HTTP/1.1\nHost: a\n\n").answer()
+	c.send("GET /b HTTP/1.1\nHost: a\n\n").answer()
+	for _, want := range []string{"/a", "/b"} {
+		r := <-seen
+		if r.target != want || r.status != 200 || r.bytes < 5 || !r.trace {
+			t.Errorf("got %+v, want target %s", r, want)
+		}
+	}
+}
+
+func TestReloadWhileRequestsRun(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), nil)
+	stop, done := make(chan struct{}), make(chan error, 4)
+	for range cap(done) {
+		go func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for {
+				select {
+				case <-stop:
+					done <- nil
+					return
+				default:
+				}
+				resp, err := client.Get("http://" + g.Addr() + "/")
+				if err != nil {
+					done <- err
+					return
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != 200 {
+					done <- errors.New(resp.Status)
+					return
+				}
+			}
+		}()
+	}
+	for range 50 {
+		g.load(oneFlow, testRegistry(nil))
+	}
+	close(stop)
+	for range cap(done) {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// waitFor waits until cond holds.
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
