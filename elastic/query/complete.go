@@ -1,0 +1,234 @@
+package query
+
+import (
+	"bytes"
+
+	"weir/internal/wire"
+)
+
+// Complete tells whether an answer may be stored, and why not: only a whole answer of all shards that nobody marked as
+// somebody's own. The status alone does not tell: a search that lost shards or ran out of time is answered with 200, and
+// so is one that was broken off on the way.
+//
+// api is "search" or "count"; terminateAfter tells that the request lets shards end early (Verdict.TerminateAfter).
+// body is the body of the answer without transfer coding, read to its declared end.
+func Complete(api string, terminateAfter bool, status int, h *wire.Header, body []byte) (bool, Reason) {
+	why := ReasonStatus
+	if status == 200 {
+		why = storable(h)
+	}
+	if why == "" {
+		why = completeBody(api, terminateAfter, body)
+	}
+	return why == "", why
+}
+
+// storable judges the header of an answer.
+func storable(h *wire.Header) Reason {
+	typed := false
+	for _, f := range h.Fields() {
+		switch {
+		case wire.EqualFold(f.Name, "set-cookie"):
+			return ReasonSetCookie
+		case wire.EqualFold(f.Name, "content-encoding"):
+			return ReasonContentCoding
+		case wire.EqualFold(f.Name, "content-type"):
+			if typed || !isUTF8JSON(f.Value) {
+				return ReasonContentType
+			}
+			typed = true
+		case wire.EqualFold(f.Name, "cache-control"):
+			if forbidsStoring(f.Value) {
+				return ReasonCacheControl
+			}
+		case wire.EqualFold(f.Name, "vary"):
+			if !coveredByKey(f.Value) {
+				return ReasonVary
+			}
+		}
+	}
+	if !typed {
+		return ReasonContentType
+	}
+	return ""
+}
+
+// forbidsStoring reads an answer's Cache-Control (RFC 9111 section 5.2.2). no-cache and private may carry field names,
+// which changes nothing here.
+func forbidsStoring(value []byte) bool {
+	for len(value) > 0 {
+		var directive []byte
+		directive, value, _ = bytes.Cut(value, []byte{','})
+		name, _, _ := bytes.Cut(directive, []byte{'='})
+		name = bytes.TrimSpace(name)
+		if wire.EqualFold(name, "no-store") || wire.EqualFold(name, "private") || wire.EqualFold(name, "no-cache") {
+			return true
+		}
+	}
+	return false
+}
+
+// coveredByKey tells whether every field that Vary names is one by which requests with the same key agree, or one that
+// the gateway negotiates itself. Requests with Origin have no key.
+func coveredByKey(value []byte) bool {
+	for len(value) > 0 {
+		var name []byte
+		name, value, _ = bytes.Cut(value, []byte{','})
+		name = bytes.TrimSpace(name)
+		if len(name) > 0 && !wire.EqualFold(name, "accept-encoding") && !wire.EqualFold(name, "accept") &&
+			!wire.EqualFold(name, "content-type") && !wire.EqualFold(name, "origin") {
+			return false
+		}
+	}
+	return true
+}
+
+// members seen at the top of an answer
+const (
+	hasTimedOut = 1 << iota
+	hasShards
+	hasCount
+	hasEarly
+	hasClusters
+)
+
+func completeBody(api string, terminateAfter bool, b []byte) Reason {
+	seen := 0
+	why := Reason("")
+	end, ok := eachMember(b, skipSpace(b, 0), func(name, value []byte) bool {
+		member := 0
+		switch string(name) {
+		case "timed_out":
+			member = hasTimedOut
+			if string(value) != "false" {
+				why = ReasonTimedOut
+			}
+		case "terminated_early":
+			member = hasEarly
+			if string(value) != "false" && (string(value) != "true" || !terminateAfter) {
+				why = ReasonEndedEarly
+			}
+		case "_shards":
+			member = hasShards
+			if !allShards(value) {
+				why = ReasonShards
+			}
+		case "_clusters":
+			member = hasClusters
+			if !allClusters(value) {
+				why = ReasonClusters
+			}
+		case "count":
+			member = hasCount
+			if !isCount(value) {
+				why = ReasonMalformed
+			}
+		case "error":
+			why = ReasonError
+		case "_scroll_id", "pit_id":
+			why = ReasonCursor
+		case "profile":
+			why = ReasonProfile
+		}
+		if seen&member != 0 || bytes.IndexByte(name, '\\') >= 0 {
+			why = ReasonMalformed // a name twice, or in a spelling that hides it
+		}
+		seen |= member
+		return why == ""
+	})
+	switch {
+	case why != "":
+		return why
+	case !ok || skipSpace(b, end) != len(b):
+		return ReasonMalformed
+	case seen&hasShards == 0:
+		return ReasonShards
+	case api == "search" && seen&hasTimedOut == 0:
+		return ReasonTimedOut
+	case api == "count" && seen&hasCount == 0:
+		return ReasonMalformed
+	}
+	return ""
+}
+
+// eachMember calls f for the members of the object at i and returns the object's end. Names and values come as they are
+// spelled. It stops where f returns false or the JSON is broken, and then returns false.
+func eachMember(b []byte, i int, f func(name, value []byte) bool) (int, bool) {
+	if i == len(b) || b[i] != '{' {
+		return i, false
+	}
+	i = skipSpace(b, i+1)
+	if i < len(b) && b[i] == '}' {
+		return i + 1, true
+	}
+	for {
+		start := i
+		end, ok := skipName(b, i)
+		if !ok {
+			return end, false
+		}
+		// The closing quote is the last one before the colon.
+		name := b[start+1 : start+bytes.LastIndexByte(b[start:end], '"')]
+		i = skipSpace(b, end)
+		start = i
+		if i, ok = skipValue(b, i); !ok || !f(name, b[start:i]) {
+			return i, false
+		}
+		i = skipSpace(b, i)
+		switch {
+		case i == len(b):
+			return i, false
+		case b[i] == '}':
+			return i + 1, true
+		case b[i] != ',':
+			return i, false
+		}
+		i = skipSpace(b, i+1)
+	}
+}
+
+// allShards judges "_shards": every shard answered. Shards that were skipped, because they cannot match, are counted as
+// successful.
+func allShards(b []byte) bool {
+	var total, successful, failed []byte
+	fine := true
+	_, ok := eachMember(b, 0, func(name, value []byte) bool {
+		switch string(name) {
+		case "total":
+			fine = fine && total == nil
+			total = value
+		case "successful":
+			fine = fine && successful == nil
+			successful = value
+		case "failed":
+			fine = fine && failed == nil
+			failed = value
+		case "failures":
+			fine = false
+		}
+		return fine
+	})
+	return ok && string(failed) == "0" && isCount(total) && bytes.Equal(total, successful)
+}
+
+// allClusters judges "_clusters", which a search across clusters has: every cluster answered in full.
+func allClusters(b []byte) bool {
+	var total, successful []byte
+	fine := true
+	_, ok := eachMember(b, 0, func(name, value []byte) bool {
+		switch string(name) {
+		case "total":
+			fine = fine && total == nil
+			total = value
+		case "successful":
+			fine = fine && successful == nil
+			successful = value
+		case "skipped", "partial", "failed", "running":
+			fine = fine && string(value) == "0"
+		}
+		return fine
+	})
+	return ok && isCount(total) && bytes.Equal(total, successful)
+}
+
+func isCount(b []byte) bool { return len(b) > 0 && skipDigits(b, 0) == len(b) }

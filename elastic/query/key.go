@@ -1,0 +1,603 @@
+package query
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/internal/wire"
+)
+
+// keyFormat is the first part of every key. It changes whenever the meaning of the others does, so that a store that
+// outlives the process is not read with other eyes.
+const keyFormat = "weir/1"
+
+// An IdentityMode says who may be given an answer that was made for somebody else.
+type IdentityMode uint8
+
+const (
+	// PerCredential shares an answer only between requests with the same credentials, of whatever kind.
+	PerCredential IdentityMode = iota
+	// Shared gives an answer to everybody. It is right only where no index has document or field level security and
+	// everybody who reaches the gateway may read all that is searched.
+	Shared
+)
+
+// A PreferenceMode says what a custom ?preference does to the key. Those that begin with "_" are always kept.
+type PreferenceMode uint8
+
+const (
+	// PreferenceAuto drops it when no hits are asked for. Copies of a shard may order hits of equal score differently,
+	// but count alike. Kibana sends the time at which the page was loaded, so keeping it means that no two tabs share.
+	PreferenceAuto PreferenceMode = iota
+	// PreferenceKeep keeps it.
+	PreferenceKeep
+	// PreferenceDrop drops it.
+	PreferenceDrop
+)
+
+// Options shape the keys of a Keyer. The zero value is good but for Secret.
+type Options struct {
+	// ClusterID is the uuid of the cluster that answers.
+	ClusterID string
+	// Identity says who shares answers.
+	Identity IdentityMode
+	// Secret keys the HMAC over credentials, so that a key tells nothing about them. At least 16 bytes; needed unless
+	// Identity is Shared and ExtraHeaders is empty.
+	Secret []byte
+	// ByAddress makes the caller's address part of the identity, for clusters that map roles by host.
+	ByAddress bool
+	// Preference says what a custom ?preference does.
+	Preference PreferenceMode
+	// DeterministicScripts says that the scripts in searches give the same for the same documents.
+	DeterministicScripts bool
+	// ExtraHeaders adds request headers to the key. "*" adds all but those known to change no answer.
+	ExtraHeaders []string
+	// ExtraArgs names URL parameters to keep in the key although they change no complete answer.
+	ExtraArgs []string
+	// MaxBody is the largest body that gets a key, in bytes; 0 means 1 MiB.
+	MaxBody int
+	// MemoBytes bounds the memory in which keys of recent requests are remembered; 0 means 8 MiB, less than 0 none.
+	MemoBytes int
+}
+
+// A Request is what of a request decides on its key. Key keeps none of the slices.
+type Request struct {
+	API         string // name in the REST specification, such as "search"
+	Method      []byte
+	Index       []byte // index expression as it stands in the path, escapes and all; empty when the path names none
+	Type        []byte // mapping type of a typed path, likewise
+	RawQuery    []byte // without "?"
+	Header      *wire.Header
+	Body        []byte
+	Certificate []byte // what identifies the caller's TLS certificate; empty without one
+	Address     []byte // the caller's address, heeded under Options.ByAddress
+	Generation  uint64 // the local generation of the indices: another number, another key
+}
+
+// A Key is the identity of an answer.
+type Key [sha256.Size]byte
+
+// A Verdict says what may be done for a request.
+type Verdict struct {
+	// Bypass says why the answer is neither taken from the cache nor stored nor shared. Empty means it has a Key.
+	Bypass Reason
+	// TTLOnly, unless empty, says why nothing but its age bounds an answer: no counter of the indices can prove it fresh.
+	TTLOnly Reason
+	// NowBound tells that the answer moves with the clock.
+	NowBound bool
+	// Refresh tells that the caller wants no stored answer, but lets the new one be stored.
+	Refresh bool
+	// OnlyIfCached tells that the caller wants a stored answer or 504.
+	OnlyIfCached bool
+	// TerminateAfter tells that the request lets shards end early; see Complete.
+	TerminateAfter bool
+	// MaxAge bounds the age of a stored answer. It is below 0 when the request sets no bound.
+	MaxAge time.Duration
+	// Dropped identifies what is not in the key because it changes no complete answer. It may change a failure: give
+	// one only to requests with the same Dropped. It is zero if there is nothing.
+	Dropped [sha256.Size]byte
+}
+
+// Cacheable tells whether the request has a key.
+func (v *Verdict) Cacheable() bool { return v.Bypass == "" }
+
+// A Keyer works out keys. It is safe for concurrent use.
+type Keyer struct {
+	options      Options
+	extraHeaders []string // in lower case
+	everyHeader  bool
+	memo         *memo
+	states       sync.Pool
+}
+
+// NewKeyer checks the options and returns a Keyer.
+func NewKeyer(o Options) (*Keyer, error) {
+	if o.Identity > Shared {
+		return nil, fmt.Errorf("identity mode %d: unknown", o.Identity)
+	}
+	if o.Preference > PreferenceDrop {
+		return nil, fmt.Errorf("preference mode %d: unknown", o.Preference)
+	}
+	if len(o.Secret) < 16 && (o.Identity != Shared || len(o.ExtraHeaders) > 0 || o.ByAddress) {
+		return nil, fmt.Errorf("secret of %d bytes: at least 16 are needed", len(o.Secret))
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 1 << 20
+	}
+	if o.MemoBytes == 0 {
+		o.MemoBytes = 8 << 20
+	}
+	k := &Keyer{options: o}
+	for _, name := range o.ExtraHeaders {
+		switch {
+		case name == "*":
+			k.everyHeader = true
+		case len(name) > len(state{}.name):
+			return nil, fmt.Errorf("header name %q: longer than %d bytes", name, len(state{}.name))
+		default:
+			k.extraHeaders = append(k.extraHeaders, strings.ToLower(name))
+		}
+	}
+	if o.MemoBytes > 0 {
+		k.memo = newMemo(int64(o.MemoBytes))
+	}
+	k.states.New = func() any { return &state{mac: hmac.New(sha256.New, o.Secret)} }
+	return k, nil
+}
+
+// MemoBytes returns how many bytes the remembered requests take.
+func (k *Keyer) MemoBytes() int64 {
+	if k.memo == nil {
+		return 0
+	}
+	return k.memo.bytes.Load()
+}
+
+// state is the memory of one call.
+type state struct {
+	canon    Canon
+	mac      hash.Hash
+	name     [64]byte
+	raw      []byte // the request as it is remembered
+	parts    []byte // the parts of the key
+	dropped  []byte // the parts left out
+	identity []byte // what the HMAC is taken over
+	accept   []byte // what stands in the key for Accept
+	body     []byte // canonical
+	args     []arg
+	arena    []byte // decoded parameters
+}
+
+// maxState is the largest memory that goes back to the pool.
+const maxState = 1 << 20
+
+// Key returns the key of a request, and what may be done for it. The key is zero if the verdict is to bypass. Two
+// requests have the same key only if a node would give them the same complete answer, at the same time and to the same
+// caller.
+func (k *Keyer) Key(r *Request) (Key, Verdict) {
+	if len(r.Body) > k.options.MaxBody {
+		return Key{}, Verdict{Bypass: ReasonBodySize, MaxAge: -1}
+	}
+	s := k.states.Get().(*state)
+	base, v := k.remember(s, r)
+	if cap(s.raw)+cap(s.parts)+cap(s.body)+cap(s.arena)+cap(s.canon.scratch) <= maxState {
+		k.states.Put(s)
+	}
+	if v.Bypass != "" {
+		return Key{}, v
+	}
+	// The generation changes with every write seen while requests repeat, so it comes in behind what is remembered.
+	var last [sha256.Size + 8]byte
+	copy(last[:], base[:])
+	binary.BigEndian.PutUint64(last[sha256.Size:], r.Generation)
+	return sha256.Sum256(last[:]), v
+}
+
+// remember returns the key without the generation, from the memo if the same bytes came before.
+func (k *Keyer) remember(s *state, r *Request) (Key, Verdict) {
+	if k.memo == nil {
+		return k.work(s, r)
+	}
+	s.raw = k.appendRaw(s.raw[:0], s, r)
+	sum := k.memo.hash(s.raw)
+	if e := k.memo.get(sum, s.raw); e != nil {
+		return e.key, e.verdict
+	}
+	key, v := k.work(s, r)
+	k.memo.put(sum, s.raw, key, v)
+	return key, v
+}
+
+// appendRaw appends everything of the request that work looks at.
+func (k *Keyer) appendRaw(dst []byte, s *state, r *Request) []byte {
+	dst = appendString(dst, r.API)
+	dst = appendPart(dst, r.Method)
+	dst = appendPart(dst, r.Index)
+	dst = appendPart(dst, r.Type)
+	dst = appendPart(dst, r.RawQuery)
+	dst = appendPart(dst, r.Certificate)
+	if k.options.ByAddress {
+		dst = appendPart(dst, r.Address)
+	}
+	dst = appendPart(dst, r.Body)
+	for _, f := range r.Header.Fields() {
+		if h, extra := k.hear(lower(&s.name, f.Name)); h > hearInert || extra {
+			dst = appendPart(dst, f.Name)
+			dst = appendPart(dst, f.Value)
+		}
+	}
+	return dst
+}
+
+// appendPart appends b with its length in front, so that no two lists of parts look the same.
+func appendPart(dst, b []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(b)))
+	return append(dst, b...)
+}
+
+func appendString(dst []byte, s string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}
+
+// work works out the key without the generation.
+func (k *Keyer) work(s *state, r *Request) (Key, Verdict) {
+	v := Verdict{MaxAge: -1}
+	s.parts, s.dropped = s.parts[:0], s.dropped[:0]
+	if v.Bypass = k.assemble(s, r, &v); v.Bypass != "" {
+		return Key{}, v
+	}
+	if len(s.dropped) > 0 {
+		v.Dropped = sha256.Sum256(s.dropped)
+	}
+	if v.NowBound {
+		v.lives(ReasonNow)
+	}
+	return sha256.Sum256(s.parts), v
+}
+
+// lives notes why an answer lives for its time only. The first reason stays.
+func (v *Verdict) lives(why Reason) {
+	if v.TTLOnly == "" {
+		v.TTLOnly = why
+	}
+}
+
+// assemble puts the parts of the key together, or says why there is none.
+func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
+	count := r.API == "count"
+	switch {
+	case !count && r.API != "search":
+		return ReasonAPI
+	case string(r.Method) != "GET" && string(r.Method) != "POST":
+		return ReasonMethod
+	}
+	s.parts = appendString(s.parts, keyFormat)
+	s.parts = appendString(s.parts, k.options.ClusterID)
+	s.parts = appendString(s.parts, r.API)
+	s.addPath(r.Index, v)
+	s.addPath(r.Type, v)
+
+	contentType, why := k.addHeaders(s, r, v)
+	if why != "" {
+		return why
+	}
+	k.addIdentity(s, r)
+
+	if s.args, s.arena, why = parseArgs(s.args, s.arena, r.RawQuery); why != "" {
+		return why
+	}
+	body, contentType, why := s.source(r.Body, contentType)
+	if why != "" {
+		return why
+	}
+	var facts Facts
+	var err error
+	if s.body, facts, err = s.canon.Body(s.body[:0], body); err != nil {
+		if errors.Is(err, DuplicateKey) {
+			return ReasonDuplicateKey
+		}
+		return ReasonBody
+	}
+	if why = k.judge(&facts, v); why != "" {
+		return why
+	}
+	if why = k.addArgs(s, count, facts.Size0, v); why != "" {
+		return why
+	}
+	s.parts = appendPart(s.parts, contentType)
+	s.parts = appendPart(s.parts, s.body)
+	if count {
+		// _count answers a body with timeout or stats with 400.
+		s.parts = s.canon.Dropped(s.parts)
+	} else {
+		s.dropped = s.canon.Dropped(s.dropped)
+	}
+	return ""
+}
+
+// addPath adds a part of the path, decoded once. Order and spelling stay: a,-b is not -b,a.
+func (s *state) addPath(raw []byte, v *Verdict) {
+	s.arena = slices.Grow(s.arena[:0], len(raw))
+	text, _, ok := unescape(s.arena, raw, false)
+	s.parts = appendFlag(s.parts, ok)
+	s.parts = appendPart(s.parts, text)
+	if hasDateMathName(text) || !ok {
+		v.NowBound = true
+	}
+	if bytes.IndexByte(text, ':') >= 0 {
+		v.lives(ReasonRemote)
+	}
+}
+
+func appendFlag(dst []byte, b bool) []byte {
+	if b {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}
+
+// addHeaders adds what in the header, other than who asks, changes the answer. It returns the reduced Content-Type,
+// which is empty if there is none.
+func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte, why Reason) {
+	s.accept = s.accept[:0]
+	accepts := 0
+	choice := true // of the node, as far as Accept goes
+	pragma := false
+	control := false
+	for _, f := range r.Header.Fields() {
+		switch h, _ := k.hear(lower(&s.name, f.Name)); h {
+		case hearOrigin:
+			return nil, ReasonOrigin
+		case hearContentEncoding:
+			return nil, ReasonRequestCoding
+		case hearCacheControl:
+			control = true
+			if v.cacheControl(f.Value) {
+				return nil, ReasonNoStore
+			}
+		case hearPragma:
+			pragma = pragma || wire.HasToken(f.Value, "no-cache")
+		case hearContentType:
+			m := mediaOf(f.Value)
+			if contentType != nil || !m.json || !isUTF8JSON(f.Value) {
+				return nil, ReasonRequestType
+			}
+			contentType = m.text
+		case hearAccept:
+			m := mediaOf(f.Value)
+			if !m.json && !m.any && bytes.IndexByte(f.Value, ',') < 0 {
+				return nil, ReasonAccept
+			}
+			accepts++
+			choice = choice && m.any && len(m.text) == 0
+			s.accept = appendPart(s.accept, m.text)
+		case hearShape:
+			s.parts = append(s.parts, 1)
+			s.parts = appendPart(s.parts, lower(&s.name, f.Name))
+			s.parts = appendPart(s.parts, f.Value)
+		}
+	}
+	s.parts = append(s.parts, 0)
+	// RFC 9111 section 5.4: Pragma counts only without Cache-Control.
+	v.Refresh = v.Refresh || pragma && !control
+	if choice {
+		// Elasticsearch then answers in the type of the request.
+		accepts, s.accept = 1, s.accept[:0]
+		if len(contentType) == 0 {
+			s.accept = appendString(s.accept, "json")
+		} else {
+			s.accept = appendPart(s.accept, contentType)
+		}
+	}
+	s.parts = binary.AppendUvarint(s.parts, uint64(accepts))
+	s.parts = append(s.parts, s.accept...)
+	return contentType, ""
+}
+
+// addIdentity adds an HMAC over who asks, and over the headers that the options add, which may hold credentials too.
+func (k *Keyer) addIdentity(s *state, r *Request) {
+	s.identity = s.identity[:0]
+	if k.options.Identity == PerCredential {
+		s.identity = append(s.identity, 'c')
+		s.identity = appendPart(s.identity, r.Certificate)
+	}
+	if k.options.ByAddress {
+		s.identity = append(s.identity, 'a')
+		s.identity = appendPart(s.identity, r.Address)
+	}
+	for _, f := range r.Header.Fields() {
+		name := lower(&s.name, f.Name)
+		if h, extra := k.hear(name); h == hearIdentity || h == hearAddress || extra {
+			if len(f.Name) > len(name) {
+				name = f.Name
+			}
+			s.identity = append(s.identity, 'h')
+			s.identity = appendPart(s.identity, name)
+			s.identity = appendPart(s.identity, f.Value)
+		}
+	}
+	if len(s.identity) == 0 {
+		s.parts = appendPart(s.parts, nil)
+		return
+	}
+	s.mac.Reset()
+	s.mac.Write(s.identity)
+	s.identity = s.mac.Sum(s.identity[:0])
+	s.parts = appendPart(s.parts, s.identity)
+}
+
+// source returns the body, which may stand in the URL, and its type.
+func (s *state) source(body, contentType []byte) (source, sourceType []byte, why Reason) {
+	var text, kind *arg
+	for i := range s.args {
+		switch s.args[i].row.rule {
+		case ruleSource:
+			text = &s.args[i]
+		case ruleSourceType:
+			kind = &s.args[i]
+		}
+	}
+	switch {
+	case text == nil && kind == nil && len(body) == 0 && len(contentType) == 0:
+		return nil, textJSON, "" // the same search as {}
+	case text == nil && kind == nil:
+		return body, contentType, ""
+	case text == nil || kind == nil || len(body) > 0 || len(text.value) == 0 || text.raw:
+		return nil, nil, ReasonSource
+	}
+	if !isUTF8JSON(kind.value) {
+		return nil, nil, ReasonRequestType
+	}
+	return text.value, mediaOf(kind.value).text, ""
+}
+
+// judge says what the body's contents mean for caching.
+func (k *Keyer) judge(f *Facts, v *Verdict) Reason {
+	switch {
+	case f.Slice:
+		return ReasonSlice
+	case f.PIT:
+		return ReasonPIT
+	case f.Profile:
+		return ReasonProfile
+	case f.ScriptedMetric:
+		return ReasonScriptedMetric
+	case f.Sampler:
+		return ReasonSampler
+	case f.Random:
+		return ReasonRandom
+	case f.Wrapped:
+		return ReasonWrapper
+	case f.Script && !k.options.DeterministicScripts:
+		return ReasonScript
+	case f.Script:
+		v.lives(ReasonScript)
+	case f.Explain:
+		v.lives(ReasonExplain)
+	case f.TerminateAfter:
+		v.lives(ReasonTerminateAfter)
+	case f.Foreign:
+		v.lives(ReasonForeign)
+	case f.External:
+		v.lives(ReasonExternal)
+	case f.Pipeline:
+		v.lives(ReasonSearchPipeline)
+	}
+	v.NowBound = v.NowBound || f.Now
+	v.TerminateAfter = f.TerminateAfter
+	return ""
+}
+
+// addArgs adds the URL parameters, sorted by name. size0 is what the body says about hits; the URL overrides it.
+func (k *Keyer) addArgs(s *state, count, size0 bool, v *Verdict) Reason {
+	for i := range s.args {
+		if s.args[i].row.rule == ruleSize {
+			size0 = string(s.args[i].value) == "0"
+		}
+	}
+	noHits := count || size0
+	for i := range s.args {
+		a := &s.args[i]
+		if count && a.row.searchOnly {
+			a.row = param{}
+		}
+		drop, why := k.judgeArg(a, noHits, v)
+		switch {
+		case why != "":
+			return why
+		case a.row.rule == ruleSwitch, a.row.rule == ruleSource, a.row.rule == ruleSourceType:
+			// The node does not see the first, and the others stand in the key as the body.
+		case drop && !k.keepsArg(a.name):
+			s.dropped = appendPart(s.dropped, a.name)
+			s.dropped = appendPart(s.dropped, a.keyValue())
+		default:
+			s.parts = append(s.parts, 1)
+			s.parts = appendPart(s.parts, a.name)
+			s.parts = appendFlag(s.parts, a.raw)
+			s.parts = appendPart(s.parts, a.keyValue())
+		}
+	}
+	s.parts = append(s.parts, 0)
+	return ""
+}
+
+// judgeArg says whether a URL parameter stays out of the key, or why there is no key.
+func (k *Keyer) judgeArg(a *arg, noHits bool, v *Verdict) (drop bool, why Reason) {
+	switch a.row.rule {
+	case ruleDrop:
+		return a.wellFormed(), ""
+	case ruleSwitch:
+		if string(a.value) != "false" {
+			return false, ReasonNoCache
+		}
+	case ruleCache:
+		if string(a.value) == "false" {
+			return false, ReasonRequestCache
+		}
+		return a.wellFormed(), ""
+	case ruleScroll:
+		return false, ReasonScroll
+	case ruleProfile:
+		if string(a.value) != "false" {
+			return false, ReasonProfile
+		}
+	case ruleSearchType:
+		if string(a.value) == "dfs_query_then_fetch" {
+			return false, ReasonSearchType
+		}
+	case ruleFormat:
+		if string(a.value) != "json" {
+			return false, ReasonFormat
+		}
+	case ruleFilterPath:
+		if a.raw || !keepsCompleteness(a.value) {
+			return false, ReasonFilterPath
+		}
+	case rulePreference:
+		return k.judgePreference(a, noHits, v), ""
+	case ruleQueryString:
+		v.NowBound = v.NowBound || a.raw || hasNowToken(a.value, false)
+	case ruleTerminate:
+		if string(a.value) != "0" {
+			v.TerminateAfter = true
+			v.lives(ReasonTerminateAfter)
+		}
+	case ruleExplain:
+		if string(a.value) != "false" {
+			v.lives(ReasonExplain)
+		}
+	case rulePipeline:
+		v.lives(ReasonSearchPipeline)
+	}
+	return false, ""
+}
+
+func (k *Keyer) judgePreference(a *arg, noHits bool, v *Verdict) (drop bool) {
+	switch {
+	case bytes.HasPrefix(a.value, []byte("_only_")), bytes.HasPrefix(a.value, []byte("_shards:")):
+		v.lives(ReasonPreference)
+		return false
+	case len(a.value) == 0, a.value[0] == '_', a.raw, k.options.Preference == PreferenceKeep:
+		return false
+	}
+	return noHits || k.options.Preference == PreferenceDrop
+}
+
+func (k *Keyer) keepsArg(name []byte) bool {
+	for _, kept := range k.options.ExtraArgs {
+		if string(name) == kept {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,258 @@
+package query
+
+import (
+	"bytes"
+	"slices"
+)
+
+// maxParams is how many URL parameters a search may have. The REST specification knows under fifty.
+const maxParams = 64
+
+// A rule says what a URL parameter does to the key.
+type rule uint8
+
+const (
+	ruleKey   rule = iota // in the key; so is every name not in the table
+	ruleShape             // in the key: same search, different rendering
+	ruleDrop              // not in the key: changes no complete answer
+	ruleScroll
+	ruleProfile
+	ruleSwitch     // the gateway's own switch, which no node sees
+	ruleCache      // asks the node for its cache, or for none
+	ruleSource     // is the body
+	ruleSourceType // is the type of that body
+	ruleFormat
+	ruleFilterPath
+	ruleSearchType
+	rulePreference
+	ruleQueryString // in the key; may hold now
+	ruleSize        // in the key; overrides the body's
+	ruleTerminate   // in the key; answers may end early
+	ruleExplain     // in the key; lives for its time only
+	rulePipeline    // in the key; lives for its time only
+)
+
+// A kind is the type of a parameter's value.
+type kind uint8
+
+const (
+	kindText  kind = iota
+	kindBool       // an empty value means true
+	kindCount      // a whole number, at least the row's least
+	kindTime       // a number and a unit
+)
+
+// A param is a row of the table. A parameter is dropped only if its value is well formed, because a node answers a
+// malformed one with 400.
+type param struct {
+	rule       rule
+	kind       kind
+	least      int
+	searchOnly bool // _count answers it with 400
+}
+
+// params says what each URL parameter of _search and _count does to the key, and why.
+var params = map[string]param{
+	// Only complete answers are stored, and a complete answer is the same however long it might have taken.
+	"timeout":                      {rule: ruleDrop, kind: kindTime, searchOnly: true},
+	"cancel_after_time_interval":   {rule: ruleDrop, kind: kindTime, searchOnly: true},
+	"allow_partial_search_results": {rule: ruleDrop, kind: kindBool, searchOnly: true},
+	// How the work is spread over shards, not what is found.
+	"batched_reduce_size":           {rule: ruleDrop, kind: kindCount, least: 2, searchOnly: true},
+	"max_concurrent_shard_requests": {rule: ruleDrop, kind: kindCount, least: 1, searchOnly: true},
+	"pre_filter_shard_size":         {rule: ruleDrop, kind: kindCount, least: 1, searchOnly: true},
+	// A label for the node's statistics.
+	"stats": {rule: ruleDrop, searchOnly: true},
+	// Renders errors, and errors are not stored.
+	"error_trace": {rule: ruleDrop, kind: kindBool},
+
+	"no_cache":      {rule: ruleSwitch},
+	"request_cache": {rule: ruleCache, kind: kindBool, searchOnly: true},
+
+	// A cursor: another call for the same page gives the next one.
+	"scroll":    {rule: ruleScroll},
+	"scroll_id": {rule: ruleScroll},
+	// Nodes refuse to cache it themselves: term statistics are gathered anew.
+	"search_type": {rule: ruleSearchType},
+	// Tells how this one execution went.
+	"profile": {rule: ruleProfile},
+
+	"source":              {rule: ruleSource},
+	"source_content_type": {rule: ruleSourceType},
+
+	"pretty":                      {rule: ruleShape, kind: kindBool},
+	"human":                       {rule: ruleShape, kind: kindBool},
+	"typed_keys":                  {rule: ruleShape, kind: kindBool},
+	"rest_total_hits_as_int":      {rule: ruleShape, kind: kindBool},
+	"include_named_queries_score": {rule: ruleShape, kind: kindBool},
+	"phase_took":                  {rule: ruleShape, kind: kindBool},
+	"format":                      {rule: ruleFormat},
+	"filter_path":                 {rule: ruleFilterPath},
+	"preference":                  {rule: rulePreference},
+	"q":                           {rule: ruleQueryString},
+	"size":                        {rule: ruleSize},
+	"terminate_after":             {rule: ruleTerminate},
+	"explain":                     {rule: ruleExplain, kind: kindBool},
+	"search_pipeline":             {rule: rulePipeline},
+	"allow_no_indices":            {kind: kindBool},
+	"ignore_unavailable":          {kind: kindBool},
+	"ignore_throttled":            {kind: kindBool},
+	"ccs_minimize_roundtrips":     {kind: kindBool},
+	"analyze_wildcard":            {kind: kindBool},
+	"lenient":                     {kind: kindBool},
+	"track_scores":                {kind: kindBool},
+	"version":                     {kind: kindBool},
+	"seq_no_primary_term":         {kind: kindBool},
+}
+
+// An arg is one URL parameter of a request, decoded.
+type arg struct {
+	name, value []byte
+	raw         bool // a half of it cannot be decoded and stands as it came
+	row         param
+}
+
+// parseArgs reads a raw query as Elasticsearch does: "&" parts, "+" is a space, ";" is data, escapes are decoded once.
+// It returns the parameters sorted by name; they point into arena, which comes back grown.
+func parseArgs(args []arg, arena, raw []byte) ([]arg, []byte, Reason) {
+	args, arena = args[:0], slices.Grow(arena[:0], len(raw)) // decoding never lengthens, so arena stays where it is
+	for len(raw) > 0 {
+		var pair []byte
+		pair, raw, _ = bytes.Cut(raw, []byte{'&'})
+		if len(pair) == 0 {
+			continue
+		}
+		if len(args) == maxParams {
+			return args, arena, ReasonArguments
+		}
+		name, value, _ := bytes.Cut(pair, []byte{'='})
+		var a arg
+		var nameOK, valueOK bool
+		a.name, arena, nameOK = unescape(arena, name, true)
+		a.value, arena, valueOK = unescape(arena, value, true)
+		a.raw = !nameOK || !valueOK
+		if row, ok := params[string(a.name)]; ok && nameOK {
+			a.row = row
+		}
+		at, found := slices.BinarySearchFunc(args, a.name, func(b arg, name []byte) int { return bytes.Compare(b.name, name) })
+		if found {
+			return args, arena, ReasonRepeated
+		}
+		args = slices.Insert(args, at, a)
+	}
+	return args, arena, ""
+}
+
+// unescape decodes the percent escapes of s once and appends the result to arena, which must have room for it. If s
+// cannot be decoded, it stands as it came.
+func unescape(arena, s []byte, plusIsSpace bool) (text, grown []byte, ok bool) {
+	start := len(arena)
+	for i := 0; i < len(s); i++ {
+		b := s[i]
+		switch {
+		case b == '+' && plusIsSpace:
+			b = ' '
+		case b == '%':
+			if i+2 >= len(s) {
+				arena = append(arena[:start], s...)
+				return arena[start:], arena, false
+			}
+			hi, lo := hexDigit(s[i+1]), hexDigit(s[i+2])
+			if hi > 15 || lo > 15 {
+				arena = append(arena[:start], s...)
+				return arena[start:], arena, false
+			}
+			b = hi<<4 | lo
+			i += 2
+		}
+		arena = append(arena, b)
+	}
+	return arena[start:], arena, true
+}
+
+// hexDigit returns the value of a hexadecimal digit, or 255.
+func hexDigit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	}
+	return 255
+}
+
+// wellFormed tells whether a node accepts the value as one of the parameter's kind.
+func (a *arg) wellFormed() bool {
+	if a.raw {
+		return false
+	}
+	switch a.row.kind {
+	case kindBool:
+		return len(a.value) == 0 || string(a.value) == "true" || string(a.value) == "false"
+	case kindCount:
+		if len(a.value) == 0 || len(a.value) > 9 || skipDigits(a.value, 0) != len(a.value) {
+			return false
+		}
+		n := 0
+		for _, c := range a.value {
+			n = n*10 + int(c-'0')
+		}
+		return n >= a.row.least
+	case kindTime:
+		return isDuration(a.value)
+	}
+	return true
+}
+
+var textTrue = []byte("true")
+
+// keyValue is the value as it stands in the key: an empty boolean is true.
+func (a *arg) keyValue() []byte {
+	if a.row.kind == kindBool && len(a.value) == 0 {
+		return textTrue
+	}
+	return a.value
+}
+
+// keepsCompleteness tells whether an answer cut down by filter_path surely still has the members by which the gate of
+// Complete judges it.
+func keepsCompleteness(patterns []byte) bool {
+	const all = 1<<4 - 1
+	kept, including := 0, false
+	for rest := patterns; len(rest) > 0; {
+		var p []byte
+		p, rest, _ = bytes.Cut(rest, []byte{','})
+		if bytes.ContainsAny(p, " \t\\") {
+			return false // trimmed and unescaped by some nodes, not by others
+		}
+		if len(p) > 0 && p[0] == '-' {
+			first, _, _ := bytes.Cut(p[1:], []byte{'.'})
+			if bytes.IndexByte(first, '*') >= 0 || completenessField(first) != 0 {
+				return false
+			}
+			continue
+		}
+		including = true
+		if string(p) == "*" || string(p) == "**" {
+			kept = all
+		}
+		kept |= completenessField(p)
+	}
+	return !including || kept == all
+}
+
+func completenessField(name []byte) int {
+	switch string(name) {
+	case "timed_out":
+		return 1
+	case "_shards":
+		return 2
+	case "terminated_early":
+		return 4
+	case "_clusters":
+		return 8
+	}
+	return 0
+}
