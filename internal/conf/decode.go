@@ -14,7 +14,8 @@ import (
 
 // Decode fills the value that into points to from n and adds every mistake to p, at its place. What into holds is the
 // default of what n does not give; a list or a map that is given replaces the default one, a struct is filled field by
-// field. A key without a value counts as not given. Decode never changes what a pointer, slice or map in into refers to,
+// field. A key without a value counts as not given. A key with a dot that names no field is read as the classic form of a
+// nested one: path.data: x is path: {data: x}. Decode never changes what a pointer, slice or map in into refers to,
 // so that defaults may share them. Where there was a mistake the value keeps its default.
 //
 // The kinds that can be decoded are: string, bool, the integers and floats, structs with conf tags, pointers, slices, maps
@@ -367,7 +368,7 @@ func slice(n *Node, v reflect.Value, f *field, p *Problems) {
 	if n.Kind() != List {
 		hint := ""
 		if n.Kind() == Scalar {
-			hint = fmt.Sprintf("; write it in brackets: [%s]", n.written)
+			hint = "; put it in brackets"
 		}
 		p.Errorf(n, "want a list, found %s%s", n.found(), hint).Code = CodeWrongType
 		return

@@ -62,6 +62,8 @@ func TestLoadProblems(t *testing.T) {
 	f(map[string]string{}, nil, "main.yml: cannot read the file: file does not exist")
 	f(map[string]string{"main.yml": "a: b\nc: \x01\n"}, nil, "main.yml:2:4: control characters are not allowed (value: 1)")
 	f(map[string]string{"main.yml": "a: ä\xff\n"}, nil, "main.yml:1:5: invalid leading UTF-8 octet (value: 255)")
+	f(map[string]string{"main.yml": "include: a.yml\n", "a.yml": "include: b.yml\n", "b.yml": "- 1\n"}, nil,
+		"b.yml:1:1 (included from a.yml:1:10) (included from main.yml:1:10): want a map at the top of a file, found a list")
 	f(map[string]string{"main.yml": "include: '*.yml'\n"}, nil)
 	f(map[string]string{"main.yml": "", "unread.yml": "["}, nil)
 }

@@ -31,9 +31,17 @@ var durationUnits = []struct {
 	name string
 	unit time.Duration
 }{
-	{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second},
-	{"ms", time.Millisecond}, {"us", time.Microsecond}, {"µs", time.Microsecond}, {"micros", time.Microsecond},
-	{"ns", time.Nanosecond}, {"nanos", time.Nanosecond},
+	{"w", 7 * 24 * time.Hour},
+	{"d", 24 * time.Hour},
+	{"h", time.Hour},
+	{"m", time.Minute},
+	{"s", time.Second},
+	{"ms", time.Millisecond},
+	{"us", time.Microsecond},
+	{"µs", time.Microsecond},
+	{"micros", time.Microsecond},
+	{"ns", time.Nanosecond},
+	{"nanos", time.Nanosecond},
 }
 
 func durationUnit(name string) (time.Duration, bool) {
@@ -119,9 +127,22 @@ var byteUnits = []struct {
 	name string
 	unit int64
 }{
-	{"pb", 1 << 50}, {"pib", 1 << 50}, {"p", 1 << 50}, {"tb", 1 << 40}, {"tib", 1 << 40}, {"t", 1 << 40},
-	{"gb", 1 << 30}, {"gib", 1 << 30}, {"g", 1 << 30}, {"mb", 1 << 20}, {"mib", 1 << 20}, {"m", 1 << 20},
-	{"kb", 1 << 10}, {"kib", 1 << 10}, {"k", 1 << 10}, {"b", 1},
+	{"pb", 1 << 50},
+	{"pib", 1 << 50},
+	{"p", 1 << 50},
+	{"tb", 1 << 40},
+	{"tib", 1 << 40},
+	{"t", 1 << 40},
+	{"gb", 1 << 30},
+	{"gib", 1 << 30},
+	{"g", 1 << 30},
+	{"mb", 1 << 20},
+	{"mib", 1 << 20},
+	{"m", 1 << 20},
+	{"kb", 1 << 10},
+	{"kib", 1 << 10},
+	{"k", 1 << 10},
+	{"b", 1},
 }
 
 // ParseBytes reads an amount of data. Only a number without a unit may be negative, for fields of the classic form in

@@ -29,8 +29,8 @@ type Watcher struct {
 }
 
 // Watch calls changed, from a goroutine of its own and never twice at a time, when the contents of any of the files have
-// changed, 200 ms after the last change. files is asked again after each change, since a reload may have found other
-// includes; the entries are as for Checksum. What changes while changed runs leads to another call. Changes before
+// changed, 200 ms after the last change. files is asked again, from that goroutine, after each change, since a reload may
+// have found other includes; the entries are as for Checksum. What changes while changed runs leads to another call. Changes before
 // Watch returns are not seen, so files that must not be missed are read after.
 func Watch(files func() []string, changed func()) (*Watcher, error) {
 	notify, err := fsnotify.NewWatcher()
