@@ -7,6 +7,7 @@ import (
 	"weir/filters/debug"
 	"weir/filters/route"
 	"weir/filters/transform"
+	"weir/filters/upstream"
 	"weir/flows"
 )
 
@@ -24,4 +25,5 @@ func Register(r *flows.Registry) {
 	flows.Register(r, route.Flow())
 	flows.Register(r, transform.RequestHeaderFilter())
 	flows.Register(r, transform.SetResponseHeader())
+	flows.Register(r, upstream.Elasticsearch())
 }

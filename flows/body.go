@@ -166,6 +166,12 @@ func (b *Body) ReplaceStream(r io.Reader, length int64) {
 	b.closer, _ = r.(io.Closer)
 }
 
+// Announce makes the body empty but announces a length: the answer to HEAD says how long that to GET would be.
+func (b *Body) Announce(length int64) {
+	b.closeStream()
+	b.data, b.length = nil, length
+}
+
 func (b *Body) closeStream() {
 	if b.closer != nil {
 		_ = b.closer.Close()

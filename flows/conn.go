@@ -42,7 +42,9 @@ type conn struct {
 	phase atomic.Int32
 	since atomic.Int64 // coarse time at which the phase began or last made progress, see Entry.now
 	park  atomic.Bool  // the sweeper asks to park
-	timed atomic.Bool  // the sweeper has moved the deadline into the past
+	timed atomic.Bool  // the deadline was moved into the past
+
+	interrupted atomic.Bool // the request's body is not read on: the node has answered
 
 	// The fields up to pending belong to the connection's goroutine.
 	first    byte // read while parked

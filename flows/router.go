@@ -260,3 +260,6 @@ func (p pathPattern) match(path []byte) bool {
 	}
 	return p.rest || len(path) == 0
 }
+
+// Pos returns where the router is configured.
+func (r *Router) Pos() conf.Pos { return r.node.Pos() }

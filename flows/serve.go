@@ -240,6 +240,9 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 	for _, f := range x.Response.Header.Fields() {
 		resp.Header.AddBytesKV(f.Name, f.Value)
 	}
+	if c.interrupted.Load() {
+		c.linger = true
+	}
 	if c.linger || e.closing.Load() {
 		fc.SetConnectionClose()
 	}

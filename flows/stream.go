@@ -31,6 +31,16 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Untouched tells whether nothing has been read yet: the request can still be sent to another node.
+func (b *requestBody) Untouched() bool { return b.left == b.limit }
+
+// Interrupt makes a waiting Read fail. The connection cannot go on after the answer, since the rest of the body may
+// still come.
+func (b *requestBody) Interrupt() {
+	b.x.conn.interrupted.Store(true)
+	b.x.conn.interrupt()
+}
+
 // bodyReader returns the reader of the request's body.
 func (x *Exchange) bodyReader() io.Reader {
 	b := &x.body

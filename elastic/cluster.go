@@ -1,0 +1,256 @@
+package elastic
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/elastic/balance"
+	"weir/elastic/transport"
+	"weir/internal/obs"
+)
+
+// PoolOptions say how a user of a cluster wants to reach it. They shape the pool: each user with other options has
+// connections of its own.
+type PoolOptions struct {
+	Name            string        // in metrics: traffic for callers, own for the gateway's calls
+	MaxConns        int           // connections to one node
+	MaxWaiting      int           // exchanges that wait for a connection to one node
+	WaitTimeout     time.Duration // longest wait for a connection
+	MaxBuffered     int64         // longer answers are streamed
+	Discovery       DiscoveryConfig
+	IdleReadTimeout time.Duration // between two reads of an answer's body; 0 = none
+}
+
+// DefaultPool returns the options of the gateway's own calls.
+func DefaultPool() PoolOptions {
+	return PoolOptions{
+		Name: "own", MaxConns: 32, MaxWaiting: transport.DefaultMaxWaiting, WaitTimeout: 30 * time.Second, MaxBuffered: 64 << 20,
+		Discovery: DefaultCluster().Discovery, IdleReadTimeout: time.Minute,
+	}
+}
+
+// Deps are what a cluster takes from outside. Nil fields take the system's.
+type Deps struct {
+	Metrics  *obs.Metrics // required
+	Logger   *slog.Logger // required
+	ReadFile func(name string) ([]byte, error)
+	Dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	Now      func() time.Time
+	Rand     func(n int) int
+}
+
+// A Version is what a cluster says of itself.
+type Version struct {
+	Number       string // such as 7.17.28
+	Distribution string // opensearch, or empty for Elasticsearch
+}
+
+// A Cluster spreads exchanges over the nodes of one cluster, finds nodes and watches over them.
+type Cluster struct {
+	config  *ClusterConfig
+	options PoolOptions
+	deps    Deps
+	logger  *slog.Logger
+	auth    string // value of Authorization for the gateway's own calls, or empty
+	seeds   []*node
+	picker  *balance.Picker[*node]
+	metrics *clusterMetrics
+
+	version atomic.Pointer[Version]
+	uuid    atomic.Pointer[string]
+	warned  sync.Map // causes of warnings that were given once
+
+	kick    chan struct{} // asks for discovery before its time
+	ctx     context.Context
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+	pools   sync.WaitGroup // pools of nodes that have left, closing
+	running atomic.Bool
+}
+
+// A node is one node of a cluster and the pool of connections to it.
+type node struct {
+	endpoint Endpoint
+	pool     *transport.Node
+	seed     bool
+	name     string // its address, as in metrics
+	host     []byte
+	base     []byte
+	id       atomic.Pointer[string] // node id, once known
+	metrics  *nodeMetrics
+}
+
+type member = balance.Member[*node]
+
+// NewCluster makes a cluster. It reads the files that the configuration names and opens no connections; Start does.
+func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
+	if d.ReadFile == nil {
+		d.ReadFile = os.ReadFile
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Rand == nil {
+		d.Rand = rand.IntN
+	}
+	k := &Cluster{config: c, options: o, deps: d, logger: d.Logger.With("cluster", c.Name), kick: make(chan struct{}, 1)}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	var err error
+	if k.metrics, err = newClusterMetrics(d.Metrics, c.Name, o.Name); err != nil {
+		return nil, err
+	}
+	k.picker = balance.NewPicker[*node](balance.Options{Now: d.Now, Rand: d.Rand, OnChange: k.nodeChanged})
+	endpoints := c.endpoints()
+	if k.auth, err = k.authorization(endpoints); err != nil {
+		return nil, fmt.Errorf("cluster %s: credentials: %w", c.Name, err)
+	}
+	members := make([]*member, 0, len(endpoints))
+	for _, e := range endpoints {
+		n, err := k.newNode(e)
+		if err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
+		}
+		n.seed = true
+		k.seeds = append(k.seeds, n)
+		members = append(members, k.picker.NewMember(n.name, n, k.weight(n.name)))
+	}
+	k.picker.Set(members)
+	return k, nil
+}
+
+// authorization returns the value of Authorization for the gateway's own calls.
+func (k *Cluster) authorization(endpoints []Endpoint) (string, error) {
+	c := k.config
+	resolve := func(scheme string, s interface {
+		Resolve(func(string) ([]byte, error)) (string, error)
+	},
+	) (string, error) {
+		text, err := s.Resolve(k.deps.ReadFile)
+		return scheme + text, err
+	}
+	switch {
+	case !c.APIKey.IsZero():
+		return resolve("ApiKey ", c.APIKey)
+	case !c.Bearer.IsZero():
+		return resolve("Bearer ", c.Bearer)
+	case c.BasicAuth.Username != "":
+		password, err := c.BasicAuth.Password.Resolve(k.deps.ReadFile)
+		return basic(c.BasicAuth.Username, password), err
+	}
+	for _, e := range endpoints {
+		if e.user != nil {
+			password, _ := e.user.Password()
+			return basic(e.user.Username(), password), nil
+		}
+	}
+	return "", nil
+}
+
+func basic(user, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+}
+
+func (k *Cluster) weight(addr string) int {
+	if w, ok := k.config.Weights[addr]; ok {
+		return w
+	}
+	return 1
+}
+
+// newNode makes a node and its pool.
+func (k *Cluster) newNode(e Endpoint) (*node, error) {
+	o := transport.Options{
+		Addr: e.Addr, MaxConns: k.options.MaxConns, MaxWaiting: k.options.MaxWaiting, WaitTimeout: k.options.WaitTimeout,
+		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.IdleReadTimeout, Dial: k.deps.Dial, Now: k.deps.Now,
+	}
+	if e.TLS {
+		t, err := k.tlsConfig(e)
+		if err != nil {
+			return nil, err
+		}
+		o.TLS = t
+	}
+	n := &node{endpoint: e, pool: transport.New(o), name: e.Addr, host: []byte(e.Host), base: []byte(e.Base)}
+	n.metrics = k.metrics.node(n)
+	return n, nil
+}
+
+func (k *Cluster) tlsConfig(e Endpoint) (*tls.Config, error) {
+	c := k.config.TLS
+	o := transport.TLSOptions{ServerName: c.ServerName, Fingerprint: c.Fingerprint, InsecureSkipVerify: c.InsecureSkipVerify}
+	if o.ServerName == "" {
+		o.ServerName, _, _ = net.SplitHostPort(e.Host)
+		if o.ServerName == "" {
+			o.ServerName = e.Host
+		}
+	}
+	for _, f := range []struct {
+		name string
+		into *[]byte
+	}{{c.CAFile, &o.CA}, {c.CertFile, &o.Cert}, {c.KeyFile, &o.Key}} {
+		if f.name == "" {
+			continue
+		}
+		data, err := k.deps.ReadFile(f.name)
+		if err != nil {
+			return nil, err
+		}
+		*f.into = data
+	}
+	return transport.TLSConfig(o)
+}
+
+// Start begins to look for nodes and to watch over them.
+func (k *Cluster) Start() {
+	k.running.Store(true)
+	k.tasks.Add(2)
+	go k.discover()
+	go k.watch()
+}
+
+// Close ends the cluster's own work and closes connections: idle ones at once, others when their exchange has ended.
+func (k *Cluster) Close() {
+	k.cancel()
+	k.tasks.Wait()
+	for _, m := range k.picker.Members() {
+		m.Node.close()
+	}
+	for _, n := range k.seeds {
+		n.close()
+	}
+}
+
+func (n *node) close() {
+	n.pool.Close()
+	n.metrics.forget()
+}
+
+// Name returns the cluster's name.
+func (k *Cluster) Name() string { return k.config.Name }
+
+// Version returns what the cluster last said of itself; it is zero before the first answer.
+func (k *Cluster) Version() Version {
+	if v := k.version.Load(); v != nil {
+		return *v
+	}
+	return Version{}
+}
+
+// nodeChanged logs that a node went out or came back, once for each change.
+func (k *Cluster) nodeChanged(c balance.Change) {
+	if c.Out {
+		k.metrics.ejections.Inc()
+		k.logger.Warn("node is out", "node", c.Name, "cause", c.Cause, "until", c.Until)
+		return
+	}
+	k.logger.Info("node is back", "node", c.Name, "cause", c.Cause)
+}

@@ -1,0 +1,222 @@
+package elastic
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"weir/internal/conf"
+)
+
+// ClusterConfig is one item of the section elasticsearch: a cluster and how it is reached.
+type ClusterConfig struct {
+	// Name by which filters and pipelines refer to the cluster.
+	Name string `conf:"name,required"`
+	// A cluster that is switched off is never called: a flow that reaches it answers 503.
+	Enabled bool `conf:"enabled"`
+	// Address of a node, such as http://localhost:9200. A base path is kept.
+	Endpoint string `conf:"endpoint"`
+	// Addresses of several nodes of one cluster.
+	Endpoints conf.Strings `conf:"endpoints,alias=hosts"`
+	// Classic: version of the cluster. It is found by itself and this is not used.
+	Version string `conf:"version"`
+	// Begins the names of the gateway's own indices and templates in this cluster.
+	IndexPrefix string `conf:"index_prefix"`
+	// Credentials for the gateway's own calls. They are never lent to callers unless the filter says so.
+	BasicAuth BasicAuthConfig `conf:"basic_auth"`
+	// API key for the gateway's own calls, as the cluster printed it: encoded.
+	APIKey conf.Secret `conf:"api_key"`
+	// Bearer token for the gateway's own calls.
+	Bearer conf.Secret `conf:"bearer"`
+	// Encryption towards the nodes.
+	TLS NodeTLSConfig `conf:"tls"`
+	// What nodes get as Host: their own authority, or the one that the client sent.
+	Host string `conf:"host" enum:"upstream,client"`
+	// Weights of nodes by address (host:port); others have 1. A weight of 0 sends nothing to a node.
+	Weights map[string]int `conf:"weights"`
+	// How nodes are found; see also the filter elasticsearch.
+	Discovery DiscoveryConfig `conf:"discovery"`
+}
+
+// BasicAuthConfig are a user name and a password.
+type BasicAuthConfig struct {
+	// User name.
+	Username string `conf:"username"`
+	// Password.
+	Password conf.Secret `conf:"password"`
+}
+
+// NodeTLSConfig says how nodes are encrypted to and proven. Certificates are checked unless told otherwise.
+type NodeTLSConfig struct {
+	// Certificates of authorities that nodes are checked against, in PEM. By default the system's.
+	CAFile string `conf:"ca_file"`
+	// Client certificate in PEM.
+	CertFile string `conf:"cert_file"`
+	// Its private key in PEM.
+	KeyFile string `conf:"key_file"`
+	// Name that certificates must carry, if not the one dialled.
+	ServerName string `conf:"server_name"`
+	// SHA-256 fingerprint of the node's or its authority's certificate in hexadecimal, as Elasticsearch prints it.
+	Fingerprint string `conf:"fingerprint"`
+	// Accept any certificate. Anybody on the way can then read and change everything.
+	InsecureSkipVerify bool `conf:"insecure_skip_verify,alias=skip_insecure_verify"`
+}
+
+// DiscoveryConfig says how nodes are found.
+type DiscoveryConfig struct {
+	// Ask the cluster for its nodes and use those that can be reached.
+	Enabled bool `conf:"enabled"`
+	// Time between two askings.
+	Interval conf.Duration `conf:"interval"`
+	// Addresses to dial in place of published ones, both as host:port, for networks that translate addresses.
+	Rewrite map[string]string `conf:"rewrite"`
+	// Classic: how the list of nodes is kept fresh.
+	Refresh RefreshConfig `conf:"refresh"`
+}
+
+// RefreshConfig is the classic form of the discovery interval.
+type RefreshConfig struct {
+	// Ask again and again. Weir always does.
+	Enabled bool `conf:"enabled"`
+	// Time between two askings.
+	Interval conf.Duration `conf:"interval"`
+}
+
+// DefaultCluster returns the defaults of a cluster.
+func DefaultCluster() ClusterConfig {
+	return ClusterConfig{
+		Enabled: true, Host: "upstream",
+		Discovery: DiscoveryConfig{Enabled: true, Interval: conf.Duration(30 * time.Second), Refresh: RefreshConfig{Enabled: true}},
+	}
+}
+
+// DecodeClusters reads the section elasticsearch. What is wrong goes to p; clusters with mistakes are left out.
+func DecodeClusters(list *conf.Node, p *conf.Problems) map[string]*ClusterConfig {
+	out := map[string]*ClusterConfig{}
+	places := map[string]*conf.Node{}
+	for _, n := range list.Items() {
+		c := DefaultCluster()
+		conf.Decode(n, &c, p)
+		if c.Name == "" {
+			continue
+		}
+		in := p.In("elasticsearch " + c.Name)
+		if first := places[c.Name]; first != nil {
+			in.Errorf(n.Get("name"), "cluster %q is defined twice; first at %s", c.Name, first.Pos())
+			continue
+		}
+		places[c.Name] = n
+		c.check(n, in)
+		out[c.Name] = &c
+	}
+	return out
+}
+
+func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
+	if c.Endpoint != "" {
+		c.checkEndpoint(c.Endpoint, n.Get("endpoint"), p)
+	}
+	for _, e := range c.Endpoints {
+		c.checkEndpoint(e, n.Get("endpoints"), p)
+	}
+	if c.Endpoint == "" && len(c.Endpoints) == 0 && c.Enabled {
+		p.Errorf(n, "no endpoint: give one such as http://localhost:9200")
+	}
+	credentials := 0
+	for _, given := range []bool{c.BasicAuth.Username != "", !c.APIKey.IsZero(), !c.Bearer.IsZero()} {
+		if given {
+			credentials++
+		}
+	}
+	if credentials > 1 {
+		p.Errorf(n, "basic_auth, api_key and bearer exclude each other")
+	}
+	if c.TLS.InsecureSkipVerify {
+		p.Warnf(n.Get("tls"), "certificates of nodes are not checked: anybody on the way can read and change everything")
+	}
+	for addr, w := range c.Weights {
+		if w < 0 {
+			p.Errorf(n.Get("weights"), "weight %d of %s is negative", w, addr)
+		}
+	}
+}
+
+func (c *ClusterConfig) checkEndpoint(text string, n *conf.Node, p *conf.Problems) {
+	e, err := ParseEndpoint(text)
+	if err != nil {
+		p.Errorf(n, "%s", err)
+		return
+	}
+	if e.user != nil {
+		p.Warnf(n, "credentials in an address end up in many places: use basic_auth")
+	}
+}
+
+// endpoints returns the parsed addresses. They have been checked.
+func (c *ClusterConfig) endpoints() []Endpoint {
+	var out []Endpoint
+	for _, text := range append([]string{c.Endpoint}, c.Endpoints...) {
+		if text == "" {
+			continue
+		}
+		if e, err := ParseEndpoint(text); err == nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// An Endpoint is the address of a node.
+type Endpoint struct {
+	TLS  bool
+	Addr string // host:port to dial
+	Host string // authority for the Host field and the name in the certificate
+	Base string // base path without a slash at its end, or empty
+	user *url.Userinfo
+}
+
+// ParseEndpoint reads an address such as https://es1.test:9200/base. The error never holds credentials.
+func ParseEndpoint(text string) (Endpoint, error) {
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
+		return Endpoint{}, fmt.Errorf("%q is not the address of a node such as http://localhost:9200", redactUserinfo(text))
+	}
+	e := Endpoint{TLS: u.Scheme == "https", Host: u.Host, Base: strings.TrimRight(u.EscapedPath(), "/"), user: u.User}
+	port := u.Port()
+	switch {
+	case port != "":
+	case e.TLS:
+		port = "443"
+	default:
+		port = "80"
+	}
+	e.Addr = net.JoinHostPort(u.Hostname(), port)
+	return e, nil
+}
+
+// String returns the address without credentials.
+func (e Endpoint) String() string {
+	scheme := "http://"
+	if e.TLS {
+		scheme = "https://"
+	}
+	return scheme + e.Addr + e.Base
+}
+
+func redactUserinfo(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = "***@" + rest[at+1:]
+	}
+	return scheme + "://" + rest
+}
+
+// Secrets returns the cluster's secrets in clear text, for comparing configurations only.
+func (c *ClusterConfig) Secrets() [3]string {
+	return [3]string{c.BasicAuth.Password.Reveal(), c.APIKey.Reveal(), c.Bearer.Reveal()}
+}

@@ -1,0 +1,427 @@
+package elastic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+
+	"weir/elastic/balance"
+	"weir/internal/obs"
+)
+
+const (
+	checkInterval = 5 * time.Second // between two looks at each node
+	checkTimeout  = 2 * time.Second
+	soonest       = time.Second // between two discoveries
+	maxMetadata   = 16 << 20    // bytes of an answer about nodes that are read
+)
+
+// discover finds nodes: at once, then again and again, and soon after a node refused a connection.
+func (k *Cluster) discover() {
+	defer k.tasks.Done()
+	interval := k.options.Discovery.Interval.Std()
+	if r := k.options.Discovery.Refresh.Interval.Std(); r > 0 {
+		interval = r
+	}
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-wait.C:
+		case <-k.ctx.Done():
+			return
+		}
+		found := k.discoverOnce()
+		next := interval + interval*time.Duration(k.deps.Rand(21)-10)/100
+		if !found {
+			next = min(next, checkInterval)
+		}
+		wait.Reset(soonest)
+		select {
+		case <-wait.C:
+		case <-k.ctx.Done():
+			return
+		}
+		wait.Reset(max(0, next-soonest))
+		select {
+		case <-k.kick:
+			wait.Reset(0)
+		case <-wait.C:
+			wait.Reset(0)
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// discoverOnce asks the cluster for its nodes and takes those in that answer. It returns false if the cluster could
+// not be asked; nothing changes then.
+func (k *Cluster) discoverOnce() bool {
+	ctx, cancel := context.WithTimeout(k.ctx, 10*time.Second)
+	defer cancel()
+	for _, s := range k.seeds {
+		k.identify(ctx, s)
+	}
+	if !k.options.Discovery.Enabled {
+		return true
+	}
+	list, err := k.listNodes(ctx)
+	if err != nil {
+		k.metrics.discovery[1].Inc()
+		if k.ctx.Err() == nil {
+			k.warnOnce("discovery", "nodes cannot be listed, using the configured ones", "error", err)
+		}
+		return false
+	}
+	k.metrics.discovery[0].Inc()
+	k.warned.Delete("discovery")
+	k.admit(ctx, list)
+	return true
+}
+
+// identify notes the id of a configured node, and what its cluster is.
+func (k *Cluster) identify(ctx context.Context, s *node) {
+	if _, err := k.probe(ctx, s); err != nil {
+		return
+	}
+	list, err := k.askNodes(ctx, s, []string{"_local"})
+	if err == nil && len(list) == 1 {
+		s.id.Store(&list[0].id)
+	}
+}
+
+// root is what a node answers to GET /.
+type root struct {
+	ClusterUUID string `json:"cluster_uuid"`
+	Version     struct {
+		Number       string `json:"number"`
+		Distribution string `json:"distribution"`
+	} `json:"version"`
+}
+
+var errOtherCluster = errors.New("it belongs to another cluster")
+
+// probe asks a node for its root, which needs no rights on most clusters: 200, 401 and 403 all mean that it is alive.
+// The error says that it is not, or that it is another cluster's. The first cluster that answered is the cluster.
+func (k *Cluster) probe(ctx context.Context, n *node) (uuid string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	req, err := esapi.InfoRequest{}.Do(ctx, onNode{k, n})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = req.Body.Close() }()
+	switch req.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		k.warnOnce("rights", "the cluster refuses the gateway's own calls: nodes cannot be discovered", "status", req.StatusCode)
+		return "", nil
+	default:
+		return "", fmt.Errorf("GET / answered %d", req.StatusCode)
+	}
+	var r root
+	if err := json.NewDecoder(io.LimitReader(req.Body, maxMetadata)).Decode(&r); err != nil {
+		return "", fmt.Errorf("GET / was not answered like a node does: %w", err)
+	}
+	if r.Version.Number != "" {
+		k.version.Store(&Version{r.Version.Number, r.Version.Distribution})
+	}
+	if r.ClusterUUID == "" || r.ClusterUUID == "_na_" {
+		return "", nil // it has not found its cluster yet
+	}
+	if k.uuid.CompareAndSwap(nil, &r.ClusterUUID) || *k.uuid.Load() == r.ClusterUUID {
+		return r.ClusterUUID, nil
+	}
+	return r.ClusterUUID, errOtherCluster
+}
+
+// onNode sends the calls of esapi to one node.
+type onNode struct {
+	k *Cluster
+	n *node
+}
+
+// Perform implements esapi.Transport.
+func (o onNode) Perform(req *http.Request) (*http.Response, error) {
+	resp, _, err := o.k.performOn(req.Context(), o.n, req)
+	return resp, err
+}
+
+// A listed node is what the cluster says of one of its nodes.
+type listed struct {
+	id       string
+	endpoint Endpoint
+	roles    []string
+	hasRoles bool
+}
+
+// listNodes asks any node that answers, the configured ones last.
+func (k *Cluster) listNodes(ctx context.Context) ([]listed, error) {
+	asked := make([]*node, 0, 4)
+	for _, m := range k.picker.Members() {
+		if !m.State().Out {
+			asked = append(asked, m.Node)
+		}
+	}
+	err := errNoNode
+	for _, n := range append(asked, k.seeds...) {
+		var list []listed
+		if list, err = k.askNodes(ctx, n, nil); err == nil {
+			return list, nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
+
+// askNodes asks one node for the addresses of ids, or of all nodes. An answer that lists none is an error.
+func (k *Cluster) askNodes(ctx context.Context, n *node, ids []string) ([]listed, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	resp, err := esapi.NodesInfoRequest{NodeID: ids, Metric: []string{"http"}}.Do(ctx, onNode{k, n})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("node %s: GET _nodes/http answered %d", n.name, resp.StatusCode)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxMetadata))
+	if err != nil {
+		return nil, err
+	}
+	return k.parseNodes(data, n.endpoint)
+}
+
+// parseNodes reads an answer of _nodes/http. Scheme and base path of what it lists are those of seed: the answer
+// carries neither (jaegertracing/jaeger#2263).
+func (k *Cluster) parseNodes(data []byte, seed Endpoint) ([]listed, error) {
+	var answer struct {
+		Nodes map[string]struct {
+			Roles *[]string `json:"roles"`
+			HTTP  struct {
+				PublishAddress string `json:"publish_address"`
+			} `json:"http"`
+		} `json:"nodes"`
+	}
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return nil, fmt.Errorf("list of nodes is not what nodes send: %w", err)
+	}
+	var out []listed
+	for id, n := range answer.Nodes {
+		addr, host, ok := publishedAddress(n.HTTP.PublishAddress)
+		if !ok {
+			continue
+		}
+		if to, ok := k.options.Discovery.Rewrite[addr]; ok {
+			addr, host = to, to
+		}
+		l := listed{id: id, endpoint: Endpoint{TLS: seed.TLS, Addr: addr, Host: host, Base: seed.Base}}
+		if n.Roles != nil {
+			l.roles, l.hasRoles = *n.Roles, true
+		}
+		out = append(out, l)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("list of nodes holds no address")
+	}
+	slices.SortFunc(out, func(a, b listed) int { return strings.Compare(a.endpoint.Addr, b.endpoint.Addr) })
+	return out, nil
+}
+
+// publishedAddress reads the forms in which nodes publish their address: 10.0.0.1:9200, [::1]:9200,
+// es1.test/10.0.0.1:9200 (elastic/elasticsearch-py#1008) and inet[es1.test/10.0.0.1:9200] of old. It returns what to
+// dial and what to call the node by: the address, and the name where there is one.
+func publishedAddress(text string) (addr, host string, ok bool) {
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "inet["), "]")
+	name, addr, named := strings.Cut(text, "/")
+	if !named {
+		name, addr = "", text
+	}
+	if strings.Count(addr, "[") == 1 && !strings.Contains(addr, "]") {
+		addr = strings.Replace(addr, ":", "]:", 1) // the bracket of an IPv6 address was cut off with inet[…]
+	}
+	h, port, err := net.SplitHostPort(addr)
+	if err != nil || h == "" || port == "" || port == "0" {
+		return "", "", false
+	}
+	if ip, err := netip.ParseAddr(h); err == nil && ip.IsUnspecified() {
+		return "", "", false
+	}
+	if name == "" {
+		return addr, addr, true
+	}
+	return addr, net.JoinHostPort(name, port), true
+}
+
+// serves tells whether a node takes traffic: dedicated masters, voting-only and machine-learning nodes do not, a node
+// without roles only coordinates and does.
+func (l listed) serves() bool {
+	if !l.hasRoles || len(l.roles) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(l.roles, func(role string) bool {
+		switch role {
+		case "master", "cluster_manager", "voting_only", "ml", "remote_cluster_client":
+			return false
+		}
+		return true
+	})
+}
+
+// admit makes the listed nodes that answer a probe the cluster's nodes. Configured ones always stay; a listed node that
+// is one of them does not count twice.
+func (k *Cluster) admit(ctx context.Context, list []listed) {
+	serving := slices.DeleteFunc(slices.Clone(list), func(l listed) bool { return !l.serves() })
+	if len(serving) == 0 {
+		serving = list // a filter that leaves nothing is wrong (elastic/go-elasticsearch#256)
+	}
+	current := k.picker.Members()
+	keep := k.admitSeeds(current, serving, list)
+	for _, l := range serving {
+		if k.known(keep, l) {
+			continue
+		}
+		if m := find(current, l); m != nil {
+			keep = append(keep, m)
+			continue
+		}
+		n, err := k.newNode(l.endpoint)
+		if err != nil {
+			k.warnOnce("node "+l.endpoint.Addr, "listed node cannot be used", "node", l.endpoint.Addr, "error", err)
+			continue
+		}
+		n.id.Store(&l.id)
+		if uuid, err := k.probe(ctx, n); err != nil || uuid == "" {
+			n.close()
+			k.warnOnce("node "+l.endpoint.Addr, "listed node does not answer where it says it is; not used", "node", l.endpoint.Addr, "error", err)
+			continue
+		}
+		k.warned.Delete("node " + l.endpoint.Addr)
+		k.logger.Info("node found", "node", n.name)
+		keep = append(keep, k.picker.NewMember(n.name, n, k.weight(n.name)))
+	}
+	k.replace(current, keep)
+}
+
+// admitSeeds returns the members of configured nodes. One that the cluster lists with a role that takes no traffic is
+// left out if others are there; one of another cluster is left out always.
+func (k *Cluster) admitSeeds(current []*member, serving, list []listed) []*member {
+	var out []*member
+	for _, s := range k.seeds {
+		id := s.id.Load()
+		if id != nil && contains(list, *id) && !contains(serving, *id) {
+			continue
+		}
+		i := slices.IndexFunc(current, func(m *member) bool { return m.Node == s })
+		if i >= 0 {
+			out = append(out, current[i])
+			continue
+		}
+		out = append(out, k.picker.NewMember(s.name, s, k.weight(s.name)))
+	}
+	return out
+}
+
+func contains(list []listed, id string) bool {
+	return slices.ContainsFunc(list, func(l listed) bool { return l.id == id })
+}
+
+// known tells whether l is one of members already.
+func (k *Cluster) known(members []*member, l listed) bool { return find(members, l) != nil }
+
+func find(members []*member, l listed) *member {
+	for _, m := range members {
+		id := m.Node.id.Load()
+		if m.Node.endpoint.Addr == l.endpoint.Addr || id != nil && *id == l.id {
+			return m
+		}
+	}
+	return nil
+}
+
+// replace puts the members keep in the place of current, and closes the pools of those that left.
+func (k *Cluster) replace(current, keep []*member) {
+	k.picker.Set(keep)
+	for _, m := range current {
+		if !slices.Contains(keep, m) && !m.Node.seed {
+			k.logger.Info("node left", "node", m.Name)
+			m.Node.close()
+		}
+	}
+}
+
+// watch looks at every node again and again: one that is out comes back when it answers, one that does not answer goes
+// out without needing callers to notice.
+func (k *Cluster) watch() {
+	defer k.tasks.Done()
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-k.ctx.Done():
+			return
+		}
+		k.checkAll()
+	}
+}
+
+// checkAll looks at every node at the same time and judges what they said.
+func (k *Cluster) checkAll() {
+	type result struct {
+		m   *member
+		err error
+	}
+	members := k.picker.Members()
+	results := make(chan result)
+	for _, m := range members {
+		go func() {
+			_, err := k.probe(k.ctx, m.Node)
+			results <- result{m, err}
+		}()
+	}
+	var strangers []*member
+	for range members {
+		r := <-results
+		switch {
+		case k.ctx.Err() != nil:
+		case r.err == nil:
+			r.m.SetWeight(k.weight(r.m.Name))
+			r.m.Readmit()
+		case errors.Is(r.err, errOtherCluster):
+			strangers = append(strangers, r.m)
+		default:
+			r.m.Report(balance.Failed, 0, "health check: "+obs.RedactError(r.err).Error())
+		}
+	}
+	if len(strangers) > 0 && len(strangers) == len(members) {
+		// Not a mix of two clusters: the one behind the addresses was replaced.
+		k.logger.Warn("all nodes belong to another cluster than before; going on with that one")
+		k.uuid.Store(nil)
+		return
+	}
+	for _, m := range strangers {
+		m.SetWeight(0)
+		k.warnOnce("cluster "+m.Name, "node belongs to another cluster than the others; not used", "node", m.Name)
+	}
+}
+
+// warnOnce logs a warning the first time that key is met.
+func (k *Cluster) warnOnce(key, msg string, args ...any) {
+	if _, before := k.warned.LoadOrStore(key, true); !before {
+		k.logger.Warn(msg, args...)
+	}
+}

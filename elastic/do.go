@@ -1,0 +1,212 @@
+package elastic
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"weir/elastic/api"
+	"weir/elastic/balance"
+	"weir/elastic/transport"
+	"weir/internal/obs"
+	"weir/internal/wire"
+)
+
+// maxAttempts is how many nodes an exchange is tried on: the first and two more.
+const maxAttempts = 3
+
+// A Call is one exchange with a cluster. The embedded request's Target is without the cluster's base path.
+type Call struct {
+	transport.Request
+	Idempotency api.Idempotency
+	ClientHost  []byte // the Host that the client sent, for clusters that want it
+	OwnAuth     bool   // send the gateway's own credentials in place of the caller's
+
+	// What became of it.
+	Node      string // address of the node that answered, or that was tried last
+	Attempts  int
+	Queued    time.Duration // waiting for a connection
+	Connected time.Duration // dialling
+	FirstByte time.Duration
+
+	scratch []byte // target with base path, kept from call to call
+	tried   [maxAttempts]*member
+}
+
+// Reset makes r ready for another call and keeps its memory.
+func (r *Call) Reset() {
+	extra := r.Extra[:0]
+	*r = Call{scratch: r.scratch[:0]}
+	r.Extra = extra
+}
+
+// Do sends r to a node and reads its answer into resp. It returns nil for every answer of a node, be it good or bad
+// news. The error is an *Error for the client: 503 when no node is left, 504 when the answer did not begin in time, 502
+// when it broke off, and 429 when too many exchanges wait already.
+//
+// Another node is tried when nothing of the request was sent, and for reads also after a reset and after 502 and 504,
+// which come from proxies in between (by API, never by method: clients send bulk requests with PUT, ruflin/Elastica#501).
+func (k *Cluster) Do(r *Call, resp *transport.Response) error {
+	if k.auth != "" && r.OwnAuth {
+		r.lendAuth(k.auth)
+	}
+	target := r.Target
+	defer func() { r.Target = target }()
+	var last error
+	for r.Attempts < maxAttempts {
+		m := k.picker.Pick(r.tried[:r.Attempts])
+		if m == nil {
+			break
+		}
+		r.tried[r.Attempts] = m
+		r.Attempts++
+		if r.Attempts > 1 {
+			k.metrics.retries.Inc()
+		}
+		again, err := k.try(m, r, target, resp)
+		if !again {
+			return err
+		}
+		last = err
+	}
+	if last == nil {
+		return k.failure(r, errNoNode)
+	}
+	if errors.Is(last, errGateway) && resp.Status != 0 {
+		return nil // the last node's 502 or 504 is the answer
+	}
+	return last
+}
+
+var (
+	errNoNode  = errors.New("no node to try")
+	errGateway = errors.New("a gateway in between answered 502 or 504")
+)
+
+// try sends r to m. It tells whether another node should be tried, and with what error the call ends if there is none.
+func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Response) (again bool, err error) {
+	n := m.Node
+	r.Node = n.name
+	r.Host = n.host
+	if k.config.Host == "client" && len(r.ClientHost) > 0 {
+		r.Host = r.ClientHost
+	}
+	r.Target = target
+	if len(n.base) > 0 {
+		r.scratch = append(append(r.scratch[:0], n.base...), target...)
+		r.Target = r.scratch
+	}
+	switch r.Idempotency {
+	case api.Read, api.Idempotent:
+		r.Reuse = transport.RetryFresh
+	default:
+		r.Reuse = transport.RetryUnsent
+	}
+	err = n.pool.Do(&r.Request, resp)
+	r.Queued += resp.Queued
+	r.Connected += resp.Connected
+	if err == nil {
+		r.FirstByte = resp.FirstByte
+		n.metrics.answered(resp.Status)
+		if resp.Status != 502 && resp.Status != 504 {
+			m.Done(balance.Good, resp.FirstByte, "")
+			return false, nil
+		}
+		m.Done(balance.Failed, 0, "answered 502 or 504")
+		if r.Idempotency == api.Read && r.replayable() && resp.Stream == nil {
+			return true, errGateway
+		}
+		return false, nil
+	}
+	var te *transport.Error
+	if !errors.As(err, &te) {
+		m.Done(balance.Ignored, 0, "")
+		return false, err
+	}
+	k.report(m, te)
+	switch {
+	case te.Cancelled, te.Source, errors.Is(err, transport.ErrRequest):
+		return false, k.failure(r, err)
+	case te.Written == 0 && r.unsent():
+		return true, k.failure(r, err)
+	case r.Idempotency == api.Read && r.replayable() && !te.Timeout:
+		return true, k.failure(r, err)
+	}
+	return false, k.failure(r, err)
+}
+
+// replayable tells whether the request can be sent again as it was.
+func (r *Call) replayable() bool { return r.Stream == nil }
+
+// unsent tells whether a request of which nothing was written can be sent elsewhere: nobody has read from its stream.
+func (r *Call) unsent() bool {
+	s, ok := r.Stream.(interface{ Untouched() bool })
+	return r.Stream == nil || ok && s.Untouched()
+}
+
+// report tells the picker and the metrics how an exchange failed.
+func (k *Cluster) report(m *member, te *transport.Error) {
+	outcome := balance.Failed
+	switch {
+	case te.Cancelled, te.Source, te.Phase == transport.Wait, errors.Is(te, transport.ErrRequest):
+		outcome = balance.Ignored
+	case te.Phase == transport.Dial, te.Phase == transport.Handshake:
+		outcome = balance.Refused
+		k.look()
+	}
+	m.Node.metrics.failed(te)
+	cause := ""
+	if outcome != balance.Ignored {
+		cause = obs.RedactError(te).Error()
+	}
+	m.Done(outcome, 0, cause)
+}
+
+// look asks for discovery before its time.
+func (k *Cluster) look() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// failure makes the error that the client gets.
+func (k *Cluster) failure(r *Call, err error) error {
+	var te *transport.Error
+	errors.As(err, &te)
+	e := &Error{Status: 502, Type: "bad_gateway_exception", Cause: err}
+	switch {
+	case errors.Is(err, errNoNode), te != nil && te.Written == 0 && (te.Phase == transport.Dial || te.Phase == transport.Handshake):
+		e.Status, e.Type, e.RetryAfter = 503, "no_node_available_exception", time.Second
+		e.Reason = fmt.Sprintf("no node of cluster [%s] can be reached", k.config.Name)
+	case te == nil:
+		e.Reason = fmt.Sprintf("cluster [%s] failed to answer", k.config.Name)
+	case errors.Is(err, transport.ErrPoolFull), errors.Is(err, transport.ErrWaitTimeout):
+		e.Status, e.Type, e.RetryAfter = 429, "es_rejected_execution_exception", time.Second
+		e.Reason = fmt.Sprintf("all connections to cluster [%s] are in use and too many requests wait for one", k.config.Name)
+	case errors.Is(err, transport.ErrRequest):
+		e.Status, e.Type = 400, "illegal_argument_exception"
+		e.Reason = "the request cannot be sent on: " + transport.ErrRequest.Error()
+	case te.Source:
+		e.Status, e.Type, e.Reason = 400, "illegal_argument_exception", "the request's body broke off"
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			return te.Err // what reading the body failed with: over the limit, the client left
+		}
+	case te.Timeout:
+		e.Status, e.Type = 504, "gateway_timeout_exception"
+		e.Reason = fmt.Sprintf("node [%s] did not answer in time; what was asked may still run", r.Node)
+	case te.Answered:
+		e.Reason = fmt.Sprintf("the answer of node [%s] broke off or was malformed", r.Node)
+	default:
+		e.Reason = fmt.Sprintf("node [%s] closed the connection before it answered", r.Node)
+	}
+	return e
+}
+
+var authorizationName = []byte("Authorization")
+
+// lendAuth makes the gateway's own credentials replace those of the caller.
+func (r *Call) lendAuth(value string) {
+	r.Extra = append(r.Extra, wire.Field{Name: authorizationName, Value: []byte(value)})
+}

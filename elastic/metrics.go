@@ -1,0 +1,109 @@
+package elastic
+
+import (
+	"weir/elastic/transport"
+	"weir/internal/obs"
+)
+
+// clusterMetrics are the numbers of one pool of a cluster: the label pool tells the traffic of callers from the
+// gateway's own calls.
+type clusterMetrics struct {
+	cluster   string
+	pool      string
+	retries   obs.Counter
+	ejections obs.Counter
+	discovery [2]obs.Counter // good, failed
+
+	requests *obs.CounterVec
+	inUse    *obs.FuncVec
+	idle     *obs.FuncVec
+	waiting  *obs.FuncVec
+}
+
+// nodeOutcomes are the label values for what a node did, in the order of nodeMetrics.counters.
+var nodeOutcomes = [...]string{"2xx", "3xx", "4xx", "429", "5xx", "refused", "reset", "timeout", "cancelled", "waited"}
+
+const (
+	out2xx = iota
+	out3xx
+	out4xx
+	out429
+	out5xx
+	outRefused
+	outReset
+	outTimeout
+	outCancelled
+	outWaited
+)
+
+type nodeMetrics struct {
+	counters [len(nodeOutcomes)]obs.Counter
+	removes  []func()
+}
+
+func newClusterMetrics(m *obs.Metrics, cluster, pool string) (*clusterMetrics, error) {
+	discovery := m.Counter("weir_upstream_discoveries_total", "Searches for the nodes of a cluster.", "cluster", "pool", "outcome")
+	cm := &clusterMetrics{
+		cluster:   cluster,
+		retries:   m.Counter("weir_upstream_retries_total", "Attempts after the first on another node.", "cluster").With(cluster),
+		ejections: m.Counter("weir_upstream_ejections_total", "Nodes taken out because they failed.", "cluster", "pool").With(cluster, pool),
+		discovery: [2]obs.Counter{discovery.With(cluster, pool, "good"), discovery.With(cluster, pool, "failed")},
+		requests: m.Counter("weir_upstream_requests_total", "Attempts on a node by what it did: answered, with the class of the status, "+
+			"refused the connection, reset it, took too long; or the client left, or no connection became free.",
+			"cluster", "pool", "node", "outcome"),
+		inUse:   m.GaugeFunc("weir_upstream_connections_in_use", "Connections to a node with an exchange on them.", "cluster", "pool", "node"),
+		idle:    m.GaugeFunc("weir_upstream_connections_idle", "Connections to a node that are kept for the next exchange.", "cluster", "pool", "node"),
+		waiting: m.GaugeFunc("weir_upstream_waiting", "Exchanges that wait for a connection to a node.", "cluster", "pool", "node"),
+	}
+	return cm, m.Err()
+}
+
+// node makes the numbers of n. The number of nodes in metrics is bounded by the registry.
+func (cm *clusterMetrics) node(n *node) *nodeMetrics {
+	nm := &nodeMetrics{}
+	for i, outcome := range nodeOutcomes {
+		nm.counters[i] = cm.requests.With(cm.cluster, cm.pool, n.name, outcome)
+	}
+	nm.removes = []func(){
+		cm.inUse.Set(func() float64 { return float64(n.pool.Stats().InUse) }, cm.cluster, cm.pool, n.name),
+		cm.idle.Set(func() float64 { return float64(n.pool.Stats().Idle) }, cm.cluster, cm.pool, n.name),
+		cm.waiting.Set(func() float64 { return float64(n.pool.Stats().Waiting) }, cm.cluster, cm.pool, n.name),
+	}
+	return nm
+}
+
+func (nm *nodeMetrics) forget() {
+	for _, remove := range nm.removes {
+		remove()
+	}
+}
+
+func (nm *nodeMetrics) answered(status int) {
+	i := out5xx
+	switch {
+	case status == 429:
+		i = out429
+	case status < 300:
+		i = out2xx
+	case status < 400:
+		i = out3xx
+	case status < 500:
+		i = out4xx
+	}
+	nm.counters[i].Inc()
+}
+
+func (nm *nodeMetrics) failed(te *transport.Error) {
+	i := outReset
+	switch {
+	case te.Cancelled, te.Source:
+		i = outCancelled
+	case te.Phase == transport.Wait:
+		i = outWaited
+	case te.Timeout:
+		i = outTimeout
+	case te.Phase == transport.Dial, te.Phase == transport.Handshake:
+		i = outRefused
+	}
+	nm.counters[i].Inc()
+}

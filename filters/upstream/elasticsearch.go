@@ -1,0 +1,266 @@
+// Package upstream holds the filter that sends an exchange to a cluster.
+//
+// Choosing nodes, repeating and finding nodes is the business of package elastic. The filter trades a bounded copy for
+// safety: a request's body of up to a megabyte is read before a node is chosen, so that a slow client holds no
+// connection to a node and the request can be sent to another node as it was.
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/elastic"
+	"weir/elastic/api"
+	"weir/elastic/bulk"
+	"weir/elastic/transport"
+	"weir/flows"
+	"weir/internal/conf"
+)
+
+// ElasticsearchConfig is the configuration of elasticsearch.
+type ElasticsearchConfig struct {
+	// Name of the cluster, as in the section elasticsearch.
+	Elasticsearch string `conf:"elasticsearch,required"`
+	// How a node is chosen: by weight, exchanges in flight and time to the first byte.
+	Balancer string `conf:"balancer" enum:"weight"`
+	// Connections to one node.
+	MaxConnection int `conf:"max_connection,alias=max_connection_per_node" min:"1"`
+	// Exchanges that may wait for a connection to one node; more are refused with 429.
+	MaxWaiting int `conf:"max_waiting" min:"1"`
+	// Longest wait for a connection; then 429.
+	WaitTimeout conf.Duration `conf:"wait_timeout"`
+	// Largest answer that is passed on; a larger one is refused with 502, or cut off if it did not announce its length.
+	// -1 is no limit.
+	MaxResponseSize conf.Bytes `conf:"max_response_size"`
+	// Time until an answer must begin; then 504. 0 is no limit. It never applies to calls that run long by nature, such
+	// as _forcemerge, _reindex and snapshots.
+	Timeout conf.Duration `conf:"timeout"`
+	// Whose credentials nodes get: those of the caller, or the gateway's own. The gateway's own lend its rights to
+	// everybody who reaches the flow.
+	Credentials string `conf:"credentials" enum:"caller,gateway"`
+	// How nodes are found; replaces what the cluster says.
+	Discovery *elastic.DiscoveryConfig `conf:"discovery"`
+}
+
+// replayLimit is the size up to which a request's body is kept, so that it can be sent again.
+const replayLimit = 1 << 20
+
+type elasticsearch struct {
+	config  ElasticsearchConfig
+	cluster *elastic.ClusterConfig
+	pool    elastic.PoolOptions
+	live    *elastic.Cluster
+	calls   sync.Pool // of *call
+}
+
+// call is the memory of one exchange with a cluster.
+type call struct {
+	elastic.Call
+	resp  transport.Response
+	query []byte
+	owner *elasticsearch
+}
+
+// Release implements flows.Releaser.
+func (c *call) Release() {
+	c.Reset()
+	c.resp.Reset()
+	c.owner.calls.Put(c)
+}
+
+// Elasticsearch declares the filter elasticsearch.
+func Elasticsearch() flows.Factory[ElasticsearchConfig] {
+	return flows.Factory[ElasticsearchConfig]{
+		Name: "elasticsearch", Family: "upstream",
+		Summary: "Sends the request to a node of a cluster and goes on with its answer.",
+		Default: func() ElasticsearchConfig {
+			return ElasticsearchConfig{
+				Balancer: "weight", MaxConnection: transport.DefaultMaxConns, MaxWaiting: transport.DefaultMaxWaiting,
+				WaitTimeout: conf.Duration(30 * time.Second), MaxResponseSize: -1, Credentials: "caller",
+			}
+		},
+		Build: buildElasticsearch,
+		Examples: []flows.Example{
+			{Title: "A cluster called default", YAML: "- elasticsearch: {elasticsearch: default, max_connection: 500}"},
+		},
+	}
+}
+
+func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
+	cluster, ok := flows.Resource[*elastic.ClusterConfig](b, "elasticsearch", c.Elasticsearch)
+	if !ok {
+		return nil
+	}
+	if c.MaxResponseSize < -1 {
+		b.Errorf("max_response_size", "a size, or -1 for no limit")
+	}
+	if c.Credentials == "gateway" {
+		b.Warnf("credentials", "everybody who reaches this flow acts with the gateway's rights")
+	}
+	f := &elasticsearch{config: c, cluster: cluster}
+	f.pool = elastic.PoolOptions{
+		Name: "traffic", MaxConns: c.MaxConnection, MaxWaiting: c.MaxWaiting, WaitTimeout: c.WaitTimeout.Std(),
+		MaxBuffered: transport.DefaultMaxBufferedBody, Discovery: cluster.Discovery, IdleReadTimeout: 5 * time.Minute,
+	}
+	if c.Discovery != nil {
+		f.pool.Discovery = *c.Discovery
+	}
+	f.calls.New = func() any { return &call{owner: f} }
+	return f
+}
+
+// Start opens the cluster, or takes over the one of the configuration before.
+func (f *elasticsearch) Start(rt *flows.Runtime) error {
+	if !f.cluster.Enabled {
+		return nil
+	}
+	shape, err := json.Marshal(struct {
+		Cluster elastic.ClusterConfig
+		Secrets [3]string // by which a changed secret is noticed; the key never leaves the process
+		Pool    elastic.PoolOptions
+	}{*f.cluster, f.cluster.Secrets(), f.pool})
+	if err != nil {
+		return err
+	}
+	f.live, err = flows.Keep(rt, "elasticsearch "+string(shape), func() (*elastic.Cluster, func(), error) {
+		c, err := elastic.NewCluster(f.cluster, f.pool, elastic.Deps{Metrics: rt.Metrics, Logger: rt.Logger})
+		if err != nil {
+			return nil, nil, err
+		}
+		c.Start()
+		return c, c.Close, nil
+	})
+	return err
+}
+
+// Cluster returns the cluster at work, or nil if it is switched off.
+func (f *elasticsearch) Cluster() *elastic.Cluster { return f.live }
+
+func (f *elasticsearch) Serve(x *flows.Exchange, next flows.Handler) error {
+	if f.live == nil {
+		return elastic.Errorf(503, "no_node_available_exception", "cluster [%s] is switched off", f.cluster.Name)
+	}
+	c, _ := f.calls.Get().(*call)
+	x.ReleaseWith(c)
+	if err := f.request(x, c); err != nil {
+		return err
+	}
+	before := time.Now()
+	err := f.live.Do(&c.Call, &c.resp)
+	t := &x.Trace
+	t.Upstream += time.Since(before)
+	t.Outcome, t.Cluster, t.Node, t.Attempts = flows.Upstream, f.cluster.Name, c.Node, c.Attempts
+	t.Queued, t.Connect, t.FirstByte = c.Queued, c.Connected, c.FirstByte
+	if err != nil {
+		return err
+	}
+	if err := f.response(x, c); err != nil {
+		return err
+	}
+	return next.Serve(x)
+}
+
+// request makes the request to the node of the client's.
+func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
+	r, kind := &x.Request, x.Call()
+	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.target(x, c), &r.Header, r.Host
+	c.Idempotency = kind.Idempotency
+	c.OwnAuth = f.config.Credentials == "gateway"
+	switch n := r.Body.Len(); {
+	case r.Body.Buffered() || n >= 0 && n <= replayLimit:
+		body, err := r.Body.Bytes(replayLimit)
+		if err == flows.ErrBodyTooLarge { // buffered by another filter
+			body, err = r.Body.Bytes(n)
+		}
+		if err != nil {
+			return err
+		}
+		c.Body = body
+		c.HasBody = n > 0
+		if kind.Name == "bulk" {
+			c.Idempotency = bulk.Idempotency(body)
+		}
+	default:
+		c.Stream, c.StreamLength = r.Body.Reader(), n
+	}
+	if !isLong(kind.Name) && f.config.Timeout > 0 {
+		c.HeadTimeout = f.config.Timeout.Std()
+	}
+	// A search ends with its client; a write is not left half-done because somebody hung up.
+	if c.Idempotency == api.Read || c.Idempotency == api.Context {
+		c.Cancel = x.Cancel()
+	}
+	return nil
+}
+
+// target returns the request target without the gateway's own switch no_cache, which nodes would refuse.
+func (f *elasticsearch) target(x *flows.Exchange, c *call) []byte {
+	r := &x.Request
+	if _, ok := api.QueryValue(r.Query, "no_cache"); !ok {
+		return r.Target
+	}
+	c.query = append(append(c.query[:0], r.Path...), '?')
+	c.query = api.RemoveParam(c.query, r.Query, "no_cache")
+	if c.query[len(c.query)-1] == '?' {
+		c.query = c.query[:len(c.query)-1]
+	}
+	return c.query
+}
+
+// isLong tells whether a call runs for minutes or hours by nature (elastic/elasticsearch#84577).
+func isLong(name string) bool {
+	switch name {
+	case "indices.forcemerge", "reindex", "update_by_query", "delete_by_query", "indices.shrink", "indices.split",
+		"indices.clone", "tasks.get", "cluster.health":
+		return true
+	}
+	return strings.HasPrefix(name, "snapshot.")
+}
+
+// response makes the node's answer the response.
+func (f *elasticsearch) response(x *flows.Exchange, c *call) error {
+	limit := int64(f.config.MaxResponseSize)
+	if limit >= 0 && c.resp.Length > limit {
+		return elastic.Errorf(502, "content_too_long_exception",
+			"the answer of node [%s] has %d bytes, over the limit of %d", c.Node, c.resp.Length, limit)
+	}
+	x.Response.Status = c.resp.Status
+	x.Response.Header.Reset()
+	for _, field := range c.resp.Header.Fields() {
+		x.Response.Header.Add(field.Name, field.Value)
+	}
+	switch {
+	case c.resp.Stream != nil && limit >= 0 && c.resp.Length < 0:
+		x.Response.Body.ReplaceStream(&limited{c.resp.Stream, limit}, -1)
+	case c.resp.Stream != nil:
+		x.Response.Body.ReplaceStream(c.resp.Stream, c.resp.Length)
+	case len(c.resp.Body) == 0 && c.resp.Length > 0:
+		x.Response.Body.Announce(c.resp.Length)
+	default:
+		x.Response.Body.Replace(c.resp.Body)
+	}
+	return nil
+}
+
+// limited cuts off an answer that did not announce its length and passes the limit.
+type limited struct {
+	stream interface {
+		Read(p []byte) (int, error)
+		Close() error
+	}
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.stream.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, fmt.Errorf("answer is over max_response_size: %w", flows.ErrBodyTooLarge)
+	}
+	return n, err
+}
+
+// Close closes the answer.
+func (l *limited) Close() error { return l.stream.Close() }
