@@ -115,10 +115,10 @@ func TestClassify(t *testing.T) {
 	f("POST", "/i//_search", "search", Read, "i")
 	f("GET", "/i/_count/", "count", Read, "i")
 	f("GET", "/i/_count//", "count", Read, "i")
-	f("GET", "//i/_count", "count", Read, "")       // Elasticsearch 7.17 counts every index
-	f("GET", "//_doc/_search", "search", Read, "")  // and here too
-	f("POST", "//_doc/_bulk", "bulk", Unsafe, "")   //
-	f("GET", "///_count", "count", Read, "")        //
+	f("GET", "//i/_count", "count", Read, "")      // Elasticsearch 7.17 counts every index
+	f("GET", "//_doc/_search", "search", Read, "") // and here too
+	f("POST", "//_doc/_bulk", "bulk", Unsafe, "")
+	f("GET", "///_count", "count", Read, "")
 	f("GET", "/i/%5Fsearch", "search", Unsafe, "i") // a node takes it for a parameter or refuses it
 	f("PUT", "/i/%5fdoc/1", "index", Unsafe, "i")   // a document on 7.17
 	f("GET", "/%5Fall/_search", "search", Read, "%5Fall")
@@ -181,6 +181,7 @@ func TestClassify(t *testing.T) {
 	f("PUT", "/_template/t?create=true", "indices.put_template", Unsafe, "")
 	f("PUT", "/_template/t?create=false", "indices.put_template", Idempotent, "")
 	f("GET", "/i/_doc/1?version=3", "get", Read, "i")
+	f("GET", "/_cluster/health?scroll=1m", "cluster.health", Read, "")
 	f("POST", "/_async_search", "async_search.submit", Context, "")
 	f("POST", "/_search/scroll", "scroll", Cursor, "")
 	f("POST", "/_sql", "sql.query", Cursor, "")

@@ -160,7 +160,6 @@ func Classify(c *Call, method, rawPath, rawQuery []byte) {
 		r = w.find(m, nodes[0].param, 1)
 	}
 	if r == nil {
-		c.params = [maxParams][]byte{}
 		if first, _ := segment(rawPath, 0); len(first) > 0 && !anyIndex && !underscored(first) {
 			c.Index = first
 		}

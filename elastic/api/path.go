@@ -14,10 +14,10 @@ func DecodePath(dst, raw []byte) []byte {
 		if raw[i] == '/' && i > 0 && raw[i-1] == '/' {
 			continue
 		}
-		b, n := unescape(raw[i:])
-		if b == '/' && n == 1 && len(dst) > from && onlySlashes(raw[i:]) {
+		if raw[i] == '/' && len(dst) > from && onlySlashes(raw[i:]) {
 			break
 		}
+		b, n := unescape(raw[i:])
 		dst = append(dst, b)
 		i += n - 1
 	}

@@ -24,6 +24,7 @@ func TestDecodePath(t *testing.T) {
 	f("/%3Clogs-%7Bnow%2Fd%7D%3E/_search", "/<logs-{now/d}>/_search")
 	f("/i/_doc/orders%2F%2F17", "/i/_doc/orders//17") // these slashes separate nothing
 	f("/i%2F", "/i/")
+	f("/i%2F/_doc", "/i//_doc")
 	f("/i/_doc/..", "/i/_doc/..")
 	f("/i/_doc/a+b", "/i/_doc/a+b")
 	f("/%zz/%4/%", "/%zz/%4/%")

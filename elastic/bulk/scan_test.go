@@ -95,6 +95,7 @@ func TestScanner(t *testing.T) {
 	// Conditions.
 	f(`{"index":{"op_type":"create"}}`+"\n{}\n", "create nil/nil 0-34 {}")
 	f(`{"index":{"op_type":"index"}}`+"\n{}\n", "index nil/nil 0-33 {}")
+	f(`{"delete":{"op_type":"create"}}`+"\n", "delete nil/nil 0-32")
 	f(`{"delete":{"if_seq_no":1}}`+"\n", "delete nil/nil 0-27 conditional")
 	f(`{"delete":{"if_primary_term":1}}`+"\n", "delete nil/nil 0-33 conditional")
 	f(`{"delete":{"version":1}}`+"\n", "delete nil/nil 0-25 conditional")
@@ -166,6 +167,16 @@ func TestScannerDoesNotAllocate(t *testing.T) {
 	}
 	if found != 101*20 || s.Err() != nil {
 		t.Errorf("%d actions, %v", found, s.Err())
+	}
+}
+
+func TestScannerMemoryIsOfOneAction(t *testing.T) {
+	var s Scanner
+	s.Reset(bytes.Repeat([]byte(`{"delete":{"_id":"\n234567890"}}`+"\n"), 1000))
+	for s.Next() {
+	}
+	if cap(s.scratch) > 1000 {
+		t.Errorf("%d bytes for ids of ten", cap(s.scratch))
 	}
 }
 
