@@ -195,12 +195,16 @@ func TestClassicFormDecodes(t *testing.T) {
 func TestDefaultsStayWhereNothingIsGiven(t *testing.T) {
 	shared := &limitConfig{Labels: map[string]string{"a": "default"}}
 	c := rootConfig{Limit: shared, Queue: queueConfig{MaxMsgSize: 5}}
+	shared.Inner = &limitConfig{}
 	load(t, map[string]string{"main.yml": "limit: {labels: {b: given}}\nqueue:\n  max_msg_size:\n"}, nil, &c)
 	if c.Queue.MaxMsgSize != 5 {
 		t.Errorf("a key without a value replaced the default: %v", c.Queue.MaxMsgSize)
 	}
 	if diff := cmp.Diff(map[string]string{"b": "given"}, c.Limit.Labels); diff != "" {
 		t.Errorf("a map that is given replaces the default:\n%s", diff)
+	}
+	if c.Limit.Inner != shared.Inner {
+		t.Error("a field that is not given, of a pointer that is, lost its default")
 	}
 	if shared.Labels["a"] != "default" || len(shared.Labels) != 1 {
 		t.Errorf("the default was changed in place: %v", shared.Labels)
@@ -228,4 +232,17 @@ func TestDecodeKinds(t *testing.T) {
 	f("{a: [1, 2.5, yes, true, null, '7']}", new(any), new(any(map[string]any{"a": []any{int64(1), 2.5, "yes", true, nil, "7"}})))
 	f("{delay: 1500}", new(queueConfig), &queueConfig{Delay: 1_500_000_000})
 	f("{delay: 1500us}", new(queueConfig), &queueConfig{Delay: 1_500_000})
+}
+
+// TestMistakesKeepTheRest holds that checks which come after decoding still see what was right.
+func TestMistakesKeepTheRest(t *testing.T) {
+	n, p := Parse("f.yml", "entry: [{name: a, weight: x}, {name: b}]\nlimit: {labels: {a: [], b: c}}\nqueue: {delay: x}", noVariables)
+	c := rootConfig{Queue: queueConfig{Delay: 7}}
+	Decode(n, &c, p)
+	if errs, _ := p.Count(); errs != 3 {
+		t.Errorf("want 3 errors, found %v", p.Sorted())
+	}
+	if len(c.Entry) != 2 || c.Entry[0].Common.Name != "a" || c.Limit.Labels["b"] != "c" || c.Queue.Delay != 7 {
+		t.Errorf("got %+v, %+v, %v", c.Entry, c.Limit, c.Queue.Delay)
+	}
 }

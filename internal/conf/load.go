@@ -29,7 +29,8 @@ type Options struct {
 
 // Load reads files, those that they include, and fills in variables. The maps at their roots become one: lists are
 // appended, maps merged, and two different values in one place are an error that names both places. Keys with dots at the
-// roots are the classic form of maps: path.data: x is path: {data: x}. The result is never nil, and what could be read is in it even when there are problems.
+// roots are the classic form of maps: path.data: x is path: {data: x}. The result is never nil, and what could be read is
+// in it even when there are problems.
 //
 // A file includes others by a top-level key "configs" or "include", with one pattern or a list of them, relative to its own
 // folder. Each file is read once, however often it is included.

@@ -234,6 +234,7 @@ func TestNearest(t *testing.T) {
 	f("banana", "")
 	f("x", "")
 	f("ix", "if")
+	f("f", "")
 	f("xy", "")
 	f("", "")
 	f(strings.Repeat("burst", 1000), "")
