@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a body that is worth a key. Elasticsearch itself refuses a query nested deeper than 30 clauses by default
-// (indices.query.bool.max_nested_depth), and no dashboard comes near the number of members.
+// Limits of a body that is worth a key. Elasticsearch itself refuses queries nested deeper than a few dozen clauses by
+// default (indices.query.bool.max_nested_depth), and no dashboard comes near the number of members.
 const (
 	maxDepth   = 100
 	maxMembers = 1 << 16
@@ -115,7 +115,12 @@ func (c *Canon) document() NotCanonical {
 	return 0
 }
 
-func (c *Canon) space() { c.pos = skipSpace(c.in, c.pos) }
+func (c *Canon) space() {
+	if c.pos < len(c.in) && c.in[c.pos] > ' ' {
+		return // the common case, and short enough to be inlined
+	}
+	c.pos = skipSpace(c.in, c.pos)
+}
 
 // value writes the value at pos. ordered says that the objects in it keep the order of their members.
 func (c *Canon) value(p place, ordered bool) NotCanonical {

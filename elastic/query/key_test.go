@@ -147,6 +147,7 @@ func TestKeyDiffers(t *testing.T) {
 	f(ask(`GET search a%20b`))
 	f(ask(`GET search a%zz`))
 	f(ask(`GET search a%25zz`))
+	f(ask(`GET search a`))
 	typed := ask(`GET search a`)
 	typed.Type = []byte("b")
 	f(typed)
@@ -178,7 +179,9 @@ func TestKeyDiffers(t *testing.T) {
 	f(ask(`GET search logs?preference=1`))
 	f(ask(`GET search logs?preference=1 {"size":1}`))
 	f(ask(`GET search logs?preference=1&size=1 {"size":0}`))
+	f(ask(`GET search logs?size=0`))
 	f(ask(`GET search logs?preference=_local&size=0`))
+	f(ask(`GET search logs?preference&size=0`))
 	f(ask(`GET count logs?preference=_only_local`))
 	// A node answers these with 400.
 	f(ask(`GET search logs?timeout=banana`))
@@ -190,6 +193,7 @@ func TestKeyDiffers(t *testing.T) {
 	f(ask(`GET search logs?request_cache=yes`))
 	f(ask(`GET count logs`))
 	f(ask(`GET count logs?timeout=1s`))
+	f(ask(`GET count logs?stats=a`))
 	f(ask(`GET count logs?request_cache=true`))
 	f(ask(`GET count logs {"timeout":"1s"}`))
 	// Shape.
@@ -418,6 +422,7 @@ func TestVerdict(t *testing.T) {
 	f(ask(`GET search logs`, "Pragma: no-cache", "Cache-Control: max-age=5"), Verdict{MaxAge: 5 * time.Second})
 	f(ask(`GET search logs`, "Cache-Control: max-age=5, only-if-cached"), Verdict{MaxAge: 5 * time.Second, OnlyIfCached: true})
 	f(ask(`GET search logs`, "Cache-Control: max-age=7", "cache-control: MAX-AGE=\"3\""), Verdict{MaxAge: 3 * time.Second})
+	f(ask(`GET search logs`, "Cache-Control: max-age=3, max-age=7"), Verdict{MaxAge: 3 * time.Second})
 	f(ask(`GET search logs`, "Cache-Control: max-age=0"), Verdict{})
 	f(ask(`GET search logs`, "Cache-Control: max-age=soon"), Verdict{MaxAge: -1, Refresh: true})
 	f(ask(`GET search logs`, "Cache-Control: max-age=99999999999999999999"), Verdict{MaxAge: 1 << 31 * time.Second})

@@ -10,7 +10,7 @@ import (
 const (
 	memoSlots = 1 << 13
 	memoWays  = 4        // slots in which a request may stand
-	memoEntry = 64 << 10 // requests longer than this are not remembered: to compare them costs as much as their key
+	memoEntry = 64 << 10 // requests longer than this are not remembered: a few of them would push out all others
 )
 
 // A memo remembers the keys of recent requests by all their bytes, since dashboards repeat themselves to the byte. It

@@ -20,6 +20,16 @@ func TestMemoComparesAllBytes(t *testing.T) {
 	}
 }
 
+func TestMemoCopies(t *testing.T) {
+	m := newMemo(1 << 20)
+	raw := []byte("one")
+	m.put(7, raw, Key{1}, Verdict{})
+	copy(raw, "two")
+	if m.get(7, []byte("one")) == nil || m.get(7, []byte("two")) != nil {
+		t.Error("the memo changed with the caller's memory")
+	}
+}
+
 func TestMemoBounded(t *testing.T) {
 	const limit = 64 << 10
 	m := newMemo(limit)
