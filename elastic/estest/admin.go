@@ -28,7 +28,7 @@ func (c *Cluster) runningNodes() []*Node {
 
 func info(r *request) (answer, error) {
 	d := r.c.details
-	return answer{value: object{
+	return answer{pretty: true, value: object{
 		{"name", r.node.name}, {"cluster_name", r.c.o.Name}, {"cluster_uuid", r.c.uuid}, {"version", d.build}, {"tagline", d.tagline},
 	}}, nil
 }
@@ -63,7 +63,7 @@ func clusterHealth(r *request) (answer, error) {
 	percent := 100.0
 	if unassigned > 0 {
 		status = "yellow"
-		percent = 100 * float64(active) / float64(active+unassigned)
+		percent = float64(active) / float64(active+unassigned) * 100
 	}
 	nodes := len(r.c.runningNodes())
 	o := object{
@@ -73,9 +73,16 @@ func clusterHealth(r *request) (answer, error) {
 		o = append(o, member{"discovered_master", true}, member{"discovered_cluster_manager", true})
 	}
 	return answer{value: append(o, object{
-		{"active_primary_shards", primaries}, {"active_shards", active}, {"relocating_shards", 0}, {"initializing_shards", 0},
-		{"unassigned_shards", unassigned}, {"delayed_unassigned_shards", 0}, {"number_of_pending_tasks", 0},
-		{"number_of_in_flight_fetch", 0}, {"task_max_waiting_in_queue_millis", 0}, {"active_shards_percent_as_number", percent},
+		{"active_primary_shards", primaries},
+		{"active_shards", active},
+		{"relocating_shards", 0},
+		{"initializing_shards", 0},
+		{"unassigned_shards", unassigned},
+		{"delayed_unassigned_shards", 0},
+		{"number_of_pending_tasks", 0},
+		{"number_of_in_flight_fetch", 0},
+		{"task_max_waiting_in_queue_millis", 0},
+		{"active_shards_percent_as_number", percent},
 	}...)}, nil
 }
 
@@ -100,8 +107,12 @@ func clusterState(r *request) (answer, error) {
 		indices := object{}
 		for _, ix := range sortedIndices(r.c.store.indices) {
 			indices = append(indices, member{ix.name, object{
-				{"version", r.c.store.version}, {"mapping_version", ix.mapping.size() + 1}, {"settings_version", len(ix.settings)},
-				{"aliases_version", len(ix.aliases) + 1}, {"state", "open"}, {"aliases", sortedKeys2(ix.aliases)},
+				{"version", r.c.store.version},
+				{"mapping_version", ix.mapping.size() + 1},
+				{"settings_version", len(ix.settings)},
+				{"aliases_version", len(ix.aliases) + 1},
+				{"state", "open"},
+				{"aliases", ix.aliasNames()},
 			}})
 		}
 		o = append(o, member{"metadata", object{{"cluster_uuid", r.c.uuid}, {"indices", indices}}})
@@ -109,10 +120,10 @@ func clusterState(r *request) (answer, error) {
 	return answer{value: o}, nil
 }
 
-func sortedKeys2(m map[string]object) []any {
+func (ix *index) aliasNames() []any {
 	list := []any{}
-	for _, k := range sortedKeys(m) {
-		list = append(list, k)
+	for _, name := range sortedKeys(ix.aliases) {
+		list = append(list, name)
 	}
 	return list
 }
@@ -140,14 +151,20 @@ func nodesInfo(r *request) (answer, error) {
 		addr := n.Addr()
 		host, _, _ := strings.Cut(addr, ":")
 		o := object{
-			{"name", n.name}, {"transport_address", n.transportAddress()}, {"host", host}, {"ip", host},
-			{"version", r.c.details.number}, {"build_type", "docker"}, {"build_hash", r.c.details.build.get("build_hash")},
+			{"name", n.name},
+			{"transport_address", n.transportAddress()},
+			{"host", host},
+			{"ip", host},
+			{"version", r.c.details.number},
+			{"build_type", "docker"},
+			{"build_hash", r.c.details.build.get("build_hash")},
 			{"roles", n.roleList()},
 		}
 		n.mu.Lock()
 		if n.hasHTTP {
 			o = append(o, member{"http", object{
-				{"bound_address", []any{addr}}, {"publish_address", cmp.Or(n.publish, addr)},
+				{"bound_address", []any{addr}},
+				{"publish_address", cmp.Or(n.publish, addr)},
 				{"max_content_length_in_bytes", r.c.o.MaxContentLength},
 			}})
 		}
@@ -171,8 +188,12 @@ func nodesStats(r *request) (answer, error) {
 		open, accepted := n.Conns()
 		host, _, _ := strings.Cut(n.Addr(), ":")
 		nodes = append(nodes, member{n.id, object{
-			{"timestamp", r.now.UnixMilli()}, {"name", n.name}, {"transport_address", n.transportAddress()}, {"host", host},
-			{"ip", n.transportAddress()}, {"roles", n.roleList()},
+			{"timestamp", r.now.UnixMilli()},
+			{"name", n.name},
+			{"transport_address", n.transportAddress()},
+			{"host", host},
+			{"ip", n.transportAddress()},
+			{"roles", n.roleList()},
 			{"indices", object{{"docs", object{{"count", docs}, {"deleted", deleted}}}}},
 			{"http", object{{"current_open", open}, {"total_opened", accepted}}},
 		}})
@@ -207,16 +228,25 @@ func tasks(r *request) (answer, error) {
 				headers = append(headers, member{"X-Opaque-Id", opaque})
 			}
 			list = append(list, member{id, object{
-				{"node", n.id}, {"id", call.Seq}, {"type", "transport"}, {"action", action},
-				{"start_time_in_millis", call.started / int64(time.Millisecond)}, {"running_time_in_nanos", r.now.UnixNano() - call.started},
-				{"cancellable", true}, {"headers", headers},
+				{"node", n.id},
+				{"id", call.Seq},
+				{"type", "transport"},
+				{"action", action},
+				{"start_time_in_millis", call.started / int64(time.Millisecond)},
+				{"running_time_in_nanos", r.now.UnixNano() - call.started},
+				{"cancellable", true},
+				{"headers", headers},
 			}})
 		}
 		if len(list) > 0 {
 			host, _, _ := strings.Cut(n.Addr(), ":")
 			nodes = append(nodes, member{n.id, object{
-				{"name", n.name}, {"transport_address", n.transportAddress()}, {"host", host}, {"ip", n.transportAddress()},
-				{"roles", n.roleList()}, {"tasks", list},
+				{"name", n.name},
+				{"transport_address", n.transportAddress()},
+				{"host", host},
+				{"ip", n.transportAddress()},
+				{"roles", n.roleList()},
+				{"tasks", list},
 			}})
 		}
 	}
@@ -357,7 +387,8 @@ func perIndex(r *request, one func(*index) object) (answer, error) {
 func getIndex(r *request) (answer, error) {
 	return perIndex(r, func(ix *index) object {
 		return object{
-			{"aliases", ix.aliasesObject("")}, {"mappings", ix.mapping.object()},
+			{"aliases", ix.aliasesObject("")},
+			{"mappings", ix.mapping.object()},
 			{"settings", ix.settingsObject(r.c.details.created)},
 		}
 	})

@@ -135,7 +135,7 @@ func (r *request) metric(kind string, body object, hits []hit) (object, error) {
 	count := 0
 	sum := 0.0
 	var low, high any
-	distinct := map[value2]bool{}
+	distinct := map[groupKey]bool{}
 	for _, h := range hits {
 		for _, v := range h.doc.values[field] {
 			count++
@@ -146,7 +146,7 @@ func (r *request) metric(kind string, body object, hits []hit) (object, error) {
 			if high == nil || v.f > high.(float64) {
 				high = v.f
 			}
-			distinct[value2{v.s, v.i, v.f}] = true
+			distinct[groupKey{v.s, v.i, v.f}] = true
 		}
 	}
 	var avg any
@@ -177,8 +177,8 @@ func (r *request) metric(kind string, body object, hits []hit) (object, error) {
 	return o, nil
 }
 
-// value2 is the comparable part of a value.
-type value2 struct {
+// groupKey is the comparable part of a value.
+type groupKey struct {
 	s string
 	i int64
 	f float64
@@ -192,12 +192,12 @@ type group struct {
 
 // groups sorts hits into buckets by the key that each value of the field has. A hit is in a bucket once.
 func groups(field string, hits []hit, key func(value) value) []*group {
-	byKey := map[value2]*group{}
+	byKey := map[groupKey]*group{}
 	var list []*group
 	for at := range hits {
 		for _, v := range hits[at].doc.values[field] {
 			k := key(v)
-			id := value2{k.s, k.i, k.f}
+			id := groupKey{k.s, k.i, k.f}
 			g := byKey[id]
 			if g == nil {
 				g = &group{key: k}
@@ -365,7 +365,7 @@ func newGrid(body object) (g grid, err error) {
 	}
 	step, ok := parseTimeValue(fixed)
 	if !ok || step < time.Millisecond {
-		return g, illegalArgument("Invalid interval specified, must be non-null and non-empty")
+		return g, badRequest("x_content_parse_exception", "[1:1] [date_histogram] failed to parse field [fixed_interval]")
 	}
 	g.step = step
 	return g, nil
@@ -427,7 +427,7 @@ func (r *request) dateHistogram(body, sub object, hits []hit) (object, error) {
 			}
 			ms, err := parseDate(scalarText(bounds.get(end)), body.string("format"), r.now, g.zone, false)
 			if err != nil {
-				return nil, illegalArgument("%s", err)
+				return nil, err
 			}
 			starts = append(starts, g.floor(ms))
 		}

@@ -43,19 +43,22 @@ var challenge = object{{"header", object{{"WWW-Authenticate", []any{`Basic realm
 // authenticate answers who the caller is.
 func authenticate(r *request) (answer, error) {
 	if r.user == nil {
-		return answer{}, &apiError{
-			status: -400, bare: true,
-			reason: fmt.Sprintf("no handler found for uri [%s] and method [%s]", r.Target, r.Method),
-		}
+		return answer{}, r.noHandler()
 	}
 	roles := []any{}
 	for _, role := range r.user.Roles {
 		roles = append(roles, role)
 	}
 	return answer{value: object{
-		{"username", r.user.Name}, {"roles", roles}, {"full_name", nil}, {"email", nil}, {"metadata", object{}}, {"enabled", true},
+		{"username", r.user.Name},
+		{"roles", roles},
+		{"full_name", nil},
+		{"email", nil},
+		{"metadata", object{}},
+		{"enabled", true},
 		{"authentication_realm", object{{"name", "default_native"}, {"type", "native"}}},
-		{"lookup_realm", object{{"name", "default_native"}, {"type", "native"}}}, {"authentication_type", "realm"},
+		{"lookup_realm", object{{"name", "default_native"}, {"type", "native"}}},
+		{"authentication_type", "realm"},
 	}}, nil
 }
 

@@ -96,22 +96,26 @@ func (c *Cluster) Forget() {
 // WaitCall returns the first recorded call for which match returns true, and waits for one to come if there is none.
 // A call is recorded when its body was read, or when a fault acts on it before that.
 func (c *Cluster) WaitCall(ctx context.Context, match func(*Call) bool) (*Call, error) {
-	seen := 0
+	last := 0 // Seq of the last call looked at
+	others := 0
 	for {
 		c.callsMu.Lock()
 		calls, changed := c.calls, c.changed
 		c.callsMu.Unlock()
-		seen = min(seen, len(calls))
-		for _, call := range calls[seen:] {
+		for _, call := range calls {
+			if call.Seq <= last {
+				continue
+			}
 			if match(call) {
 				return call, nil
 			}
+			last = call.Seq
+			others++
 		}
-		seen = len(calls)
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for a call, %d others came: %w", seen, ctx.Err())
+			return nil, fmt.Errorf("wait for a call, %d others came: %w", others, ctx.Err())
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package estest
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -37,9 +36,11 @@ func parseDate(text, format string, now time.Time, zone *time.Location, roundUp 
 		t, math = now, rest
 	} else {
 		base, after, found := strings.Cut(text, "||")
-		var err error
-		if t, err = parseFormats(base, format, zone, roundUp && !found); err != nil {
-			return 0, fmt.Errorf("failed to parse date field [%s] with format [%s]", text, format)
+		var ok bool
+		if t, ok = parseFormats(base, format, zone, roundUp && !found); !ok {
+			e := illegalArgument("failed to parse date field [%s] with format [%s]", base, format)
+			e.cause = badRequest("date_time_parse_exception", "Failed to parse with all enclosed parsers")
+			return 0, e
 		}
 		math = after
 	}
@@ -50,7 +51,14 @@ func parseDate(text, format string, now time.Time, zone *time.Location, roundUp 
 	return t.UnixMilli(), nil
 }
 
-func parseFormats(text, formats string, zone *time.Location, roundUp bool) (time.Time, error) {
+// dateError is how the parser of date math tells that it could not read a date.
+func dateError(err error) *apiError {
+	e := badRequest("parse_exception", "%[1]s: [%[1]s]", asAPIError(err).reason)
+	e.cause = asAPIError(err)
+	return e
+}
+
+func parseFormats(text, formats string, zone *time.Location, roundUp bool) (t time.Time, ok bool) {
 	for format := range strings.SplitSeq(formats, "||") {
 		switch format {
 		case "epoch_millis", "epoch_second":
@@ -59,25 +67,25 @@ func parseFormats(text, formats string, zone *time.Location, roundUp bool) (time
 				continue
 			}
 			if format == "epoch_second" {
-				return time.Unix(n, 0), nil
+				return time.Unix(n, 0), true
 			}
-			return time.UnixMilli(n), nil
+			return time.UnixMilli(n), true
 		case "strict_date_optional_time", "date_optional_time", "strict_date_optional_time_nanos", "date", "strict_date":
 			for _, l := range isoLayouts {
 				if t, err := time.ParseInLocation(l.layout, text, zone); err == nil {
 					if roundUp && !strings.Contains(text, ".") { // Go takes a fraction where the layout has none
 						t = endOf(t, l.unit)
 					}
-					return t, nil
+					return t, true
 				}
 			}
 		default:
 			if t, err := time.ParseInLocation(goLayout(format), text, zone); err == nil {
-				return t, nil
+				return t, true
 			}
 		}
 	}
-	return time.Time{}, fmt.Errorf("no format fits")
+	return time.Time{}, false
 }
 
 // looksLikeDate tells whether dynamic mapping takes a string for a date: year first, and at least a day.
@@ -102,11 +110,11 @@ func applyMath(t time.Time, math string, roundUp bool) (time.Time, error) {
 		if count != "" {
 			var err error
 			if n, err = strconv.Atoi(count); err != nil {
-				return t, fmt.Errorf("number too large in date math [%s]", math)
+				return t, badRequest("parse_exception", "number too large in date math [%s]", math)
 			}
 		}
 		if rest == "" || !strings.ContainsRune("yMwdhHms", rune(rest[0])) || !strings.ContainsRune("+-/", rune(op)) || op == '/' && count != "" {
-			return t, fmt.Errorf("operator or unit not supported in date math [%s]", math)
+			return t, badRequest("parse_exception", "operator not supported for date math [%s]", math)
 		}
 		unit := rest[0]
 		math = rest[1:]
@@ -247,9 +255,9 @@ func resolveDateMath(name string, now time.Time) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		ms, err := parseDate(expr, "", now, zone, false)
+		ms, err := parseDate(expr, format, now, zone, false)
 		if err != nil {
-			return "", badRequest("parse_exception", "%s", err)
+			return "", dateError(err)
 		}
 		out += formatDate(ms, format, zone)
 	}

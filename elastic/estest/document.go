@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net/url"
 	"strconv"
-	"strings"
 )
 
 // A write is one change of a document, from its own call or from a line of a bulk request.
@@ -14,7 +13,6 @@ type write struct {
 	id      string
 	routing string
 	body    []byte
-	auto    bool // the id was made here
 }
 
 // refreshed does what refresh= asks for after a write, and tells whether the answer says forced_refresh. wait_for, which
@@ -89,7 +87,7 @@ func (r *request) put(w *write, s *shard, have *document, source []byte) (d *doc
 	if perr != nil || !isObject {
 		e := badRequest("mapper_parsing_exception", "failed to parse")
 		if perr != nil {
-			e.cause = malformed(perr)
+			e.cause = asAPIError(perr)
 		}
 		return nil, "", 400, e
 	}
@@ -125,7 +123,7 @@ func (r *request) change(s *shard, d *document) {
 func (r *request) update(w *write, s *shard, number int, have *document) (*document, string, int, error) {
 	v, err := parseJSON(w.body)
 	if err != nil {
-		return nil, "", 400, malformed(err)
+		return nil, "", 400, err
 	}
 	body, _ := v.(object)
 	doc, upsert := body.object("doc"), body.object("upsert")
@@ -199,7 +197,7 @@ func (r *request) writeOne(op string) (answer, error) {
 	}
 	w := &write{op: op, ix: ix, id: r.vars["id"], routing: r.params["routing"], body: r.Body}
 	if w.id == "" {
-		w.id, w.auto = r.c.store.newDocID(), true
+		w.id = r.c.store.newDocID()
 	}
 	d, result, status, err := r.apply(w)
 	if err != nil {
@@ -268,7 +266,7 @@ func bulk(r *request) (answer, error) {
 func (r *request) bulkAction(line []byte, number int) (*write, string, error) {
 	v, err := parseJSON(line)
 	if err != nil {
-		return nil, "", malformed(err)
+		return nil, "", err
 	}
 	o, _ := v.(object)
 	if len(o) != 1 {
@@ -305,7 +303,7 @@ func (r *request) bulkAction(line []byte, number int) (*write, string, error) {
 		if w.op == "update" || w.op == "delete" {
 			return nil, "", badRequest("action_request_validation_exception", "Validation Failed: 1: id is missing;")
 		}
-		w.id, w.auto = r.c.store.newDocID(), true
+		w.id = r.c.store.newDocID()
 	}
 	return w, name, nil
 }
@@ -323,10 +321,7 @@ func (r *request) bulkItem(w *write, name string) (item func(forced bool) object
 			}, nil
 		}
 	}
-	e, ok := err.(*apiError)
-	if !ok {
-		e = &apiError{status: 500, typ: "exception", reason: err.Error()}
-	}
+	e := asAPIError(err)
 	named := w.ix
 	if named == nil {
 		named = &index{name: name}
@@ -442,10 +437,7 @@ func (r *request) multiGetItem(name, id string, one object) object {
 		d, err = r.find(ix, id)
 	}
 	if err != nil {
-		e, ok := err.(*apiError)
-		if !ok {
-			e = &apiError{status: 500, typ: "exception", reason: err.Error()}
-		}
+		e := asAPIError(err)
 		o := object{{"_index", name}}
 		if r.c.details.types {
 			o = append(o, member{"_type", nil})
@@ -495,9 +487,18 @@ func deleteByQuery(r *request) (answer, error) {
 		batches = 1
 	}
 	return answer{value: object{
-		{"took", r.took()}, {"timed_out", false}, {"total", n}, {"deleted", n}, {"batches", batches}, {"version_conflicts", 0},
-		{"noops", 0}, {"retries", object{{"bulk", 0}, {"search", 0}}}, {"throttled_millis", 0},
-		{"requests_per_second", -1.0}, {"throttled_until_millis", 0}, {"failures", []any{}},
+		{"took", r.took()},
+		{"timed_out", false},
+		{"total", n},
+		{"deleted", n},
+		{"batches", batches},
+		{"version_conflicts", 0},
+		{"noops", 0},
+		{"retries", object{{"bulk", 0}, {"search", 0}}},
+		{"throttled_millis", 0},
+		{"requests_per_second", -1.0},
+		{"throttled_until_millis", 0},
+		{"failures", []any{}},
 	}}, nil
 }
 
@@ -513,14 +514,4 @@ func (m *mapping) size() int {
 	}
 	walk(m.properties)
 	return n
-}
-
-// aliasOf tells whether name is an alias of the index.
-func (ix *index) aliasOf(name string) bool {
-	for alias := range ix.aliases {
-		if wildcardMatch(name, alias) {
-			return true
-		}
-	}
-	return strings.EqualFold(name, "_all") && len(ix.aliases) > 0
 }

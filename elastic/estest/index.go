@@ -93,7 +93,10 @@ func (c *Cluster) newIndex(name string, body object, now time.Time) (*index, err
 			return nil, err
 		}
 		if err := ix.mapping.merge(layer.object("mappings")); err != nil {
-			return nil, err
+			cause := asAPIError(err)
+			return nil, &apiError{
+				status: 400, typ: "mapper_parsing_exception", reason: "Failed to parse mapping [_doc]: " + cause.reason, cause: cause, root: cause,
+			}
 		}
 		for _, m := range layer.object("aliases") {
 			filter, _ := m.value.(object)

@@ -68,7 +68,11 @@ func (o object) string(key string) string {
 	return ""
 }
 
-// parseJSON reads one JSON value. A key that occurs twice in an object is an error, as it is in Elasticsearch.
+func badJSON(format string, args ...any) *apiError {
+	return badRequest("json_parse_exception", format, args...)
+}
+
+// parseJSON reads one JSON value. Its errors are those that a node answers, in other words. A key that occurs twice in an object is an error, as it is in Elasticsearch.
 func parseJSON(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -77,7 +81,14 @@ func parseJSON(data []byte) (any, error) {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return nil, err
+		var e *apiError
+		if !errors.As(err, &e) {
+			e = badJSON("%s", err)
+		}
+		return nil, e
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, badJSON("Unrecognized token after the value")
 	}
 	return v, nil
 }
@@ -97,7 +108,7 @@ func parseValue(dec *json.Decoder) (any, error) {
 			}
 			key, _ := tok.(string)
 			if o.has(key) {
-				return nil, fmt.Errorf("Duplicate field '%s'", key)
+				return nil, badJSON("Duplicate field '%s'", key)
 			}
 			v, err := parseValue(dec)
 			if err != nil {

@@ -3,7 +3,6 @@ package estest
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -219,11 +218,11 @@ func (p *property) value(v any, now time.Time, roundUp bool) (value, error) {
 		case "false", "":
 			return value{s: "false"}, nil
 		}
-		return value{}, fmt.Errorf("Failed to parse value [%s] as only [true] or [false] are allowed.", text)
+		return value{}, illegalArgument("Failed to parse value [%s] as only [true] or [false] are allowed.", text)
 	case p.isFloat():
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-			return value{}, fmt.Errorf("For input string: %q", text)
+			return value{}, badNumber(text)
 		}
 		return value{f: f}, nil
 	case p.isWhole():
@@ -231,7 +230,7 @@ func (p *property) value(v any, now time.Time, roundUp bool) (value, error) {
 		if err != nil {
 			f, ferr := strconv.ParseFloat(text, 64)
 			if ferr != nil || math.Abs(f) > 1<<53 {
-				return value{}, fmt.Errorf("For input string: %q", text)
+				return value{}, badNumber(text)
 			}
 			i = int64(f)
 		}
@@ -239,7 +238,7 @@ func (p *property) value(v any, now time.Time, roundUp bool) (value, error) {
 	case p.typ == "ip":
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
-			return value{}, fmt.Errorf("'%s' is not an IP string literal.", text)
+			return value{}, illegalArgument("'%s' is not an IP string literal.", text)
 		}
 		return value{s: addr.String()}, nil
 	}
@@ -299,14 +298,14 @@ func (m *mapping) indexValue(into map[string][]value, p *property, path, id stri
 		if p.typ == "flattened" || p.typ == "flat_object" || p.typ == "geo_point" {
 			return nil
 		}
-		return p.refuse(path, id, string(appendJSON(nil, v, -1)), "Can't get text on a START_OBJECT")
+		return p.refuse(path, id, string(appendJSON(nil, v, -1)), illegalArgument("Can't get text on a START_OBJECT"))
 	}
 	if p.typ == "object" || p.typ == "nested" {
 		return badRequest("mapper_parsing_exception", "object mapping for [%s] tried to parse field [%s] as object, but found a concrete value", path, path)
 	}
 	one, err := p.value(v, now, false)
 	if err != nil {
-		return p.refuse(path, id, scalarText(v), err.Error())
+		return p.refuse(path, id, scalarText(v), err)
 	}
 	into[path] = append(into[path], one)
 	for name, field := range p.fields {
@@ -317,9 +316,11 @@ func (m *mapping) indexValue(into map[string][]value, p *property, path, id stri
 	return nil
 }
 
-func (p *property) refuse(path, id, text, why string) error {
+func badNumber(text string) error { return illegalArgument("For input string: %q", text) }
+
+func (p *property) refuse(path, id, text string, why error) error {
 	e := badRequest("mapper_parsing_exception", "failed to parse field [%s] of type [%s] in document with id '%s'. Preview of field's value: '%s'", path, p.typ, id, text)
-	e.cause = illegalArgument("%s", why)
+	e.cause = asAPIError(why)
 	return e
 }
 

@@ -135,8 +135,8 @@ func (c compiler) equals(field string, v any, fold bool) (matcher, error) {
 			}
 		}
 		return nil, &apiError{
-			status: 400, typ: "query_shard_exception", reason: "failed to create query: " + err.Error(),
-			cause: badRequest("number_format_exception", "%s", err), shard: true,
+			status: 400, typ: "query_shard_exception", reason: "failed to create query: " + asAPIError(err).reason,
+			cause: asAPIError(err), shard: true,
 		}
 	}
 	if n, ok := v.(json.Number); ok && p.isWhole() {
@@ -283,10 +283,9 @@ func (c compiler) between(field string, p *property, bounds object) (matcher, er
 		if p.isDate() {
 			ms, err := parseDate(scalarText(b.value), format, c.now, zone, b.key == "gt" || b.key == "lte")
 			if err != nil {
-				return nil, &apiError{
-					status: 400, typ: "parse_exception", reason: fmt.Sprintf("%s: [%s]", err, err), shard: true,
-					cause: illegalArgument("%s", err),
-				}
+				e := dateError(err)
+				e.shard = true
+				return nil, e
 			}
 			bound = value{i: ms, f: float64(ms)}
 		} else if p.isNumber() {
@@ -299,7 +298,7 @@ func (c compiler) between(field string, p *property, bounds object) (matcher, er
 			}
 			bound = value{f: f}
 		} else if bound, err = p.value(b.value, c.now, false); err != nil {
-			return nil, &apiError{status: 400, typ: "query_shard_exception", reason: "failed to create query: " + err.Error(), shard: true}
+			return nil, &apiError{status: 400, typ: "query_shard_exception", reason: "failed to create query: " + asAPIError(err).reason, shard: true}
 		}
 		operator := b.key
 		tests = append(tests, func(have value) bool {

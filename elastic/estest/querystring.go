@@ -239,7 +239,26 @@ func (p *queryParser) value(fields []string, named bool) (matcher, error) {
 			return p.c.like("wildcard", f, false, func(s string) bool { return wildcardMatch(word, s) })
 		})
 	}
-	return compile(func(f string) (matcher, error) { return p.c.matchText(f, word, false, true) })
+	text := word + p.moreWords()
+	return compile(func(f string) (matcher, error) { return p.c.matchText(f, text, false, p.and) })
+}
+
+// moreWords takes the plain words that follow. Words side by side are one text for the field's analysis: tag:(a b) looks
+// for the keyword "a b".
+func (p *queryParser) moreWords() string {
+	text := ""
+	for {
+		next := &queryParser{rest: strings.TrimLeft(p.rest, " \t\r\n")}
+		if next.rest == "" || strings.ContainsRune("+-!<>", rune(next.rest[0])) {
+			return text
+		}
+		word, err := next.token()
+		if err != nil || slices.Contains([]string{"AND", "OR", "NOT", "&&", "||"}, word) || strings.ContainsAny(word, `*?:\`) {
+			return text
+		}
+		text += " " + word
+		p.rest = next.rest
+	}
 }
 
 // interval parses [a TO b], with { } for bounds that do not belong to it.

@@ -16,13 +16,14 @@ type apiError struct {
 	typ, reason string
 	meta        object    // members such as index and index_uuid, in any order
 	cause       *apiError // caused_by
+	root        *apiError // root_cause, if it is not the error itself
 	shard       bool      // raised by the shards: wrapped into search_phase_execution_exception
 	bare        bool      // {"error": reason, "status": …}, or without status if status is -400
 }
 
 func (e *apiError) Error() string { return e.typ + ": " + e.reason }
 
-// cause writes type, reason, metadata and cause.
+// object writes type, reason, metadata in the flavor's order, and cause.
 func (e *apiError) object(order []string) object {
 	o := object{{"type", e.typ}, {"reason", e.reason}}
 	for _, key := range order {
@@ -44,8 +45,8 @@ func (e *apiError) object(order []string) object {
 // full is the value of the member "error".
 func (e *apiError) full(order []string) object {
 	root := *e
-	for root.cause != nil && strings.HasPrefix(root.typ, "search_phase") {
-		root = *root.cause
+	if e.root != nil {
+		root = *e.root
 	}
 	root.cause = nil
 	o := object{{"root_cause", []any{root.object(order)}}}
@@ -77,7 +78,14 @@ func parsing(format string, args ...any) *apiError {
 	return e
 }
 
-func malformed(err error) *apiError { return badRequest("json_parse_exception", "%s", err) }
+// asAPIError returns err as it is put into an answer.
+func asAPIError(err error) *apiError {
+	var e *apiError
+	if !errors.As(err, &e) {
+		e = &apiError{status: 500, typ: "exception", reason: err.Error()}
+	}
+	return e
+}
 
 // indexNotFound has the resource type of calls that take many indices, or of those that take one.
 func indexNotFound(name string, one bool) *apiError {
@@ -134,7 +142,7 @@ func (r *request) object() (object, error) {
 	}
 	v, err := parseJSON(body)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, err
 	}
 	o, ok := v.(object)
 	if !ok {
@@ -257,8 +265,18 @@ var routes = []route{
 
 // findRoute returns the route for a method and a path, or, if there is none, the methods that the path has. Literal parts
 // come before variable ones even if they lack the method: DELETE /_search does not delete an index.
-func findRoute(method, path string) (best *route, vars map[string]string, allowed []string) {
+func (c *Cluster) findRoute(method, path string) (best *route, vars map[string]string, allowed []string) {
 	parts := splitPath(path)
+	if c.details.opensearch && strings.Contains(strings.TrimSuffix(path, "/"), "//") && len(parts) > 1 {
+		return nil, nil, nil // Elasticsearch skips empty parts, OpenSearch knows no such path
+	}
+	if !c.details.opensearch { // and Elasticsearch takes %5Fdoc for _doc
+		for i, p := range parts {
+			if decoded, err := url.PathUnescape(p); err == nil && strings.HasPrefix(decoded, "_") {
+				parts[i] = decoded
+			}
+		}
+	}
 	most := ""
 	for i := range routes {
 		found, literal, ok := matchPath(parts, splitPath(routes[i].path))
@@ -314,10 +332,7 @@ func (c *Cluster) handle(n *Node, call *Call, fault *Fault) answer {
 	r := &request{Call: call, c: c, node: n, fault: fault, now: c.clock.Now()}
 	a, err := c.dispatch(r)
 	if err != nil {
-		var e *apiError
-		if !errors.As(err, &e) {
-			e = &apiError{status: 500, typ: "exception", reason: err.Error()}
-		}
+		e := asAPIError(err)
 		a.status, a.value = max(e.status, -e.status), e.body(c.details.order)
 	}
 	if a.status == 0 {
@@ -362,12 +377,9 @@ func (c *Cluster) dispatch(r *request) (answer, error) {
 	if err := c.authenticate(r); err != nil {
 		return answer{header: []string{`WWW-Authenticate: Basic realm="security" charset="UTF-8"`}}, err
 	}
-	rt, vars, allowed := findRoute(r.Method, r.Path)
+	rt, vars, allowed := c.findRoute(r.Method, r.Path)
 	if rt == nil && len(allowed) == 0 {
-		return answer{}, &apiError{
-			status: -400, bare: true,
-			reason: fmt.Sprintf("no handler found for uri [%s] and method [%s]", r.Target, r.Method),
-		}
+		return answer{}, r.noHandler()
 	}
 	if rt == nil {
 		header := []string{"Allow: " + strings.Join(allowed, ",")}
@@ -401,6 +413,17 @@ func (c *Cluster) dispatch(r *request) (answer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return rt.handle(r)
+}
+
+// noHandler is the error for paths that no API has.
+func (r *request) noHandler() error {
+	uri := r.Target
+	if decoded, err := url.PathUnescape(r.Path); err == nil && r.c.details.opensearch {
+		uri = decoded + strings.TrimPrefix(r.Target, r.Path)
+	}
+	return &apiError{
+		status: -400, bare: true, reason: fmt.Sprintf("no handler found for uri [%s] and method [%s]", uri, r.Method),
+	}
 }
 
 // parseQuery reads a query string as nodes do: a name without a value is there, and a broken escape is an error.
@@ -451,12 +474,13 @@ func (c *Cluster) jsonType(call *Call) string {
 	return c.details.contentType
 }
 
-// encode writes a JSON answer; the banner of GET / is always pretty.
-func (c *Cluster) encode(call *Call, v any) []byte {
-	params, _ := parseQuery(call.Query)
+// encode writes a JSON answer, in the pretty form if the URL asks for it or, without a word there, the answer has it by
+// nature.
+func encode(call *Call, a answer) []byte {
+	params, _ := parseQuery(call.Query) // a broken query string was answered with an error, which is compact
 	pretty, asked := params["pretty"]
-	if asked && pretty != "false" || !asked && call.Path == "/" && call.Method != "POST" {
-		return append(appendJSON(nil, v, 0), '\n')
+	if asked && pretty != "false" || !asked && a.pretty {
+		return append(appendJSON(nil, a.value, 0), '\n')
 	}
-	return appendJSON(nil, v, -1)
+	return appendJSON(nil, a.value, -1)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -221,6 +222,9 @@ func (s *searchSpec) override(r *request) (err error) {
 	}
 	s.version = s.version || r.flag("version")
 	s.seqNo = s.seqNo || r.flag("seq_no_primary_term")
+	if s.size == -1 && r.c.o.Flavor == Elasticsearch7 { // deprecated there, and refused since
+		s.size = 10
+	}
 	if s.size < 0 || s.from < 0 {
 		name, n := "size", s.size
 		if s.from < 0 {
@@ -351,7 +355,7 @@ func (r *request) run(indices []*index, s *searchSpec) (*found, error) {
 		}
 	}
 	if f.failed > 0 && f.failed == f.shards {
-		return nil, r.allShardsFailed(f.failures, last.(*apiError))
+		return nil, r.allShardsFailed(f.failures, asAPIError(last))
 	}
 	if n := min(r.fault.FailedShards, f.shards); n > 0 && len(indices) > 0 {
 		f.failed = max(f.failed, n)
@@ -364,8 +368,7 @@ func (r *request) run(indices []*index, s *searchSpec) (*found, error) {
 }
 
 func isShardError(err error) bool {
-	e, ok := err.(*apiError)
-	return ok && e.shard
+	return asAPIError(err).shard
 }
 
 func (r *request) runIndex(f *found, ix *index, s *searchSpec) error {
@@ -437,20 +440,35 @@ func (s *searchSpec) sortFields(ix *index) (func(d *document, score float32, at 
 			case "_id":
 				keys[i] = sortKey{v: value{s: d.id}, out: d.id}
 			default:
-				keys[i] = fieldKey(fields[i], d.values[sort.field], sort.descending)
+				keys[i] = sort.key(fields[i], d.values[sort.field])
 			}
 		}
 		return keys
 	}, nil
 }
 
-// fieldKey takes the smallest of a field's values to sort upwards, and the greatest to sort downwards.
-func fieldKey(p *property, values []value, descending bool) sortKey {
-	if p == nil || len(values) == 0 {
+// key takes the smallest of a field's values to sort upwards, and the greatest to sort downwards. A document without one
+// shows the number that puts it at the end where it belongs.
+func (s sortSpec) key(p *property, values []value) sortKey {
+	if p == nil {
+		return sortKey{missing: true}
+	}
+	if len(values) == 0 {
+		low := s.descending != s.missingFirst
+		switch {
+		case p.isWhole() && low:
+			return sortKey{missing: true, out: int64(math.MinInt64)}
+		case p.isWhole():
+			return sortKey{missing: true, out: int64(math.MaxInt64)}
+		case p.isFloat() && low:
+			return sortKey{missing: true, out: "-Infinity"}
+		case p.isFloat():
+			return sortKey{missing: true, out: "Infinity"}
+		}
 		return sortKey{missing: true}
 	}
 	v := slices.MinFunc(values, p.compareValues)
-	if descending {
+	if s.descending {
 		v = slices.MaxFunc(values, p.compareValues)
 	}
 	switch {
@@ -513,10 +531,12 @@ func (s *searchSpec) skipTo(hits []hit) []hit {
 			switch v := s.after[i].(type) {
 			case string:
 				want.v.s, want.out = v, v
+				want.missing = strings.HasSuffix(v, "Infinity")
 			case json.Number:
 				want.v.f, _ = v.Float64()
 				if n, err := v.Int64(); err == nil {
 					want.out = n
+					want.missing = n == math.MaxInt64 || n == math.MinInt64
 				}
 			}
 			order := sort.compare(h.keys[i], want)
@@ -532,7 +552,7 @@ func (s *searchSpec) skipTo(hits []hit) []hit {
 }
 
 func (r *request) shardFailure(ix *index, err error) object {
-	reason := err.(*apiError)
+	reason := asAPIError(err)
 	if reason.typ == "query_shard_exception" && reason.meta == nil {
 		with := *reason
 		with.meta = object{{"index_uuid", ix.uuid}, {"index", ix.name}}
@@ -541,20 +561,25 @@ func (r *request) shardFailure(ix *index, err error) object {
 	return object{{"shard", 0}, {"index", ix.name}, {"node", r.node.id}, {"reason", reason.object(r.c.details.order)}}
 }
 
-// allShardsFailed wraps the error of the shards.
+// allShardsFailed wraps the error of the shards. As in nodes, one of Java's own exceptions is told once more as the cause.
 func (r *request) allShardsFailed(failures []any, last *apiError) error {
-	cause := *last
-	cause.shard = false
-	if cause.typ == "query_shard_exception" && cause.meta == nil && len(failures) > 0 {
+	root := *last
+	if root.typ == "query_shard_exception" && root.meta == nil {
 		reason := failures[0].(object).object("reason")
-		cause.meta = object{{"index_uuid", reason.get("index_uuid")}, {"index", reason.get("index")}}
+		root.meta = object{{"index_uuid", reason.get("index_uuid")}, {"index", reason.get("index")}}
 	}
-	inner := cause
-	return &apiError{
-		status: cause.status, typ: "search_phase_execution_exception", reason: "all shards failed",
-		meta:  object{{"phase", "query"}, {"grouped", true}, {"failed_shards", failures}},
-		cause: &inner,
+	e := &apiError{
+		status: root.status, typ: "search_phase_execution_exception", reason: "all shards failed", root: &root,
+		meta: object{{"phase", "query"}, {"grouped", true}, {"failed_shards", failures}},
 	}
+	switch root.typ {
+	case "illegal_argument_exception":
+		inner := apiError{typ: root.typ, reason: root.reason}
+		e.cause = &apiError{typ: root.typ, reason: root.reason, cause: &inner}
+	case "search_context_missing_exception":
+		e.cause = &apiError{typ: root.typ, reason: root.reason}
+	}
+	return e
 }
 
 func (f *found) shardsObject() object {
@@ -610,7 +635,7 @@ func (r *request) search(expr string, body object) (object, error) {
 		results, err := r.aggregate(s.aggs, f.matched)
 		if err != nil {
 			if isShardError(err) && len(indices) > 0 {
-				return nil, r.allShardsFailed([]any{r.shardFailure(indices[0], err)}, err.(*apiError))
+				return nil, r.allShardsFailed([]any{r.shardFailure(indices[0], err)}, asAPIError(err))
 			}
 			return nil, err
 		}
@@ -670,15 +695,17 @@ func (r *request) hitsObject(s *searchSpec, f *found, page []hit) object {
 }
 
 func (r *request) hitObject(s *searchSpec, h hit, scored bool) object {
-	o := append(r.identity(h.ix, h.doc.id), member{"_score", nil})
-	if scored || slices.ContainsFunc(s.sorts, func(k sortSpec) bool { return k.field == "_score" }) {
-		o[len(o)-1].value = h.score
-	}
+	o := r.identity(h.ix, h.doc.id)
 	if s.version {
 		o = append(o, member{"_version", h.doc.version})
 	}
 	if s.seqNo {
 		o = append(o, member{"_seq_no", h.doc.seqNo}, member{"_primary_term", 1})
+	}
+	if scored || slices.ContainsFunc(s.sorts, func(k sortSpec) bool { return k.field == "_score" }) {
+		o = append(o, member{"_score", h.score})
+	} else {
+		o = append(o, member{"_score", nil})
 	}
 	if source, ok := s.source.apply(h.doc.source); ok {
 		o = append(o, member{"_source", source})
@@ -772,7 +799,7 @@ func parseLine(line []byte) (object, error) {
 	}
 	v, err := parseJSON(line)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, err
 	}
 	o, ok := v.(object)
 	if !ok {
@@ -799,10 +826,7 @@ func (r *request) item(header object) *request {
 func (r *request) searchItem(expr string, body object) object {
 	o, err := r.search(expr, body)
 	if err != nil {
-		e, ok := err.(*apiError)
-		if !ok {
-			e = &apiError{status: 500, typ: "exception", reason: err.Error()}
-		}
+		e := asAPIError(err)
 		return object{{"error", e.full(r.c.details.order)}, {"status", e.status}}
 	}
 	return append(o, member{"status", 200})

@@ -226,6 +226,7 @@ func reset(conn net.Conn) {
 type answer struct {
 	status      int
 	value       any    // JSON, if not nil
+	pretty      bool   // for people, unless asked otherwise
 	body        []byte // otherwise
 	contentType string // the flavor's JSON type if empty and value is not nil
 	header      []string
@@ -528,7 +529,7 @@ func (s *session) write(call *Call, fault *Fault, a answer) bool {
 		return false
 	}
 	if a.value != nil {
-		a.body = s.n.c.encode(call, a.value)
+		a.body = encode(call, a)
 		if a.contentType == "" {
 			a.contentType = s.n.c.jsonType(call)
 		}
