@@ -83,15 +83,20 @@ func TestFileFollowsARenameByOthers(t *testing.T) {
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	write(t, f, "two\n")
-	if live, old := contents(t, path); live != "two\n" || fmt.Sprint(old) != "[one\n]" {
+	write(t, f, "two\n") // the file is missing
+	if err := os.Rename(path, path+".2"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, openLog(t, path, 100, 2), "three\n")
+	write(t, f, "four\n") // the file is another one
+	if live, old := contents(t, path); live != "three\nfour\n" || fmt.Sprint(old) != "[one\n two\n]" {
 		t.Errorf("live %q, old %q", live, old)
 	}
 }
 
 func TestFileLeavesOtherFilesAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.log")
-	other := path + ".mine-1"
+	other := path + ".1-mine"
 	if err := os.WriteFile(other, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +112,10 @@ func TestFileLeavesOtherFilesAlone(t *testing.T) {
 func TestFileLongLineStandsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.log")
 	f := openLog(t, path, 4, 5)
-	write(t, f, "a\n")
-	write(t, f, "a long line\n")
-	write(t, f, "b\n")
-	if live, old := contents(t, path); live != "b\n" || fmt.Sprint(old) != "[a\n a long line\n]" {
+	for _, line := range []string{"a long line\n", "a\n", "another long one\n", "b\n"} {
+		write(t, f, line)
+	}
+	if live, old := contents(t, path); live != "b\n" || fmt.Sprint(old) != "[a long line\n a\n another long one\n]" {
 		t.Errorf("live %q, old %q", live, old)
 	}
 }

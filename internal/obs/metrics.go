@@ -7,7 +7,7 @@
 // is counted under the value "other" and in weir_metrics_overflows_total. StatsD gets numbers only, without quantiles
 // or buckets, and loses what a lost datagram held, where Prometheus loses nothing. Secrets are hidden by their known
 // places (the names of header fields and the user part of URLs), not by guessing at text. [Throttle] holds at most
-// 1,024 keys, a log value 8 KiB, a [File] its size times the number kept.
+// 1,024 keys, a log value 8 KiB, a [File] its size times one more than the number kept.
 //
 // The StatsD name of a metric is its Prometheus name without the prefix weir_ and the suffix _total, followed by the
 // label values in the order in which the labels were declared, joined by dots under the namespace; each byte of a value
@@ -274,7 +274,7 @@ func newFamily(m *Metrics, name, help, kind string, labels []string, drop func(.
 func (f *family) fam() *family { return f }
 
 func (f *family) same(o *family) bool {
-	return f.doc.Help == o.doc.Help && f.doc.Type == o.doc.Type && f.computed == o.computed &&
+	return f.doc.Help == o.doc.Help && f.doc.Type == o.doc.Type &&
 		slices.Equal(f.doc.Labels, o.doc.Labels) && slices.Equal(f.buckets, o.buckets)
 }
 

@@ -175,7 +175,9 @@ func TestStatsDSendsOnlyWhatWasAdded(t *testing.T) {
 	vec.With("f").Add(100) // before the start: another sender has sent it
 	g := m.Gauge("weir_a_connections", "A.").With()
 	inBubble(t, m, nil, func(server *packets) {
-		server.take()
+		if diff := cmp.Diff([]string{"gateway.a_connections:0|g"}, server.lines()); diff != "" {
+			t.Errorf("at the start: %s", diff)
+		}
 		step := func(act func(), want ...string) {
 			t.Helper()
 			act()
@@ -251,6 +253,8 @@ func TestStatsDStopSendsTheRest(t *testing.T) {
 		m := NewMetrics()
 		c := m.Counter("weir_a_requests_total", "A.").With()
 		s, server := startStatsD(t, m, nil, discard)
+		synctest.Wait()
+		server.take()
 		c.Add(9)
 		for range 2 {
 			if err := s.Stop(t.Context()); err != nil {
