@@ -246,3 +246,27 @@ func TestMistakesKeepTheRest(t *testing.T) {
 		t.Errorf("got %+v, %+v, %v", c.Entry, c.Limit, c.Queue.Delay)
 	}
 }
+
+type switched struct {
+	On bool `conf:"on"`
+}
+
+func (s *switched) SetDefaults() { s.On = true }
+
+func TestElementsBeginWithDefaults(t *testing.T) {
+	var c struct {
+		List []switched          `conf:"list"`
+		Map  map[string]switched `conf:"map"`
+	}
+	n, p := Parse("a.yml", "{list: [{}, {on: false}], map: {a: {}, b: {on: false}}}", nil)
+	Decode(n, &c, p)
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if !c.List[0].On || c.List[1].On || !c.Map["a"].On || c.Map["b"].On {
+		t.Errorf("got %+v", c)
+	}
+	if got := Describe(c, nil).Fields[0].Elem.Fields[0].Default; got != "true" {
+		t.Errorf("described default %q", got)
+	}
+}

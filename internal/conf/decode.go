@@ -379,6 +379,7 @@ func slice(n *Node, v reflect.Value, f *field, p *Problems) {
 			p.at(fmt.Sprintf("[%d]", i)).Errorf(item, "the list item is empty").Code = CodeWrongType
 			continue
 		}
+		list.Index(i).Set(fresh(v.Type().Elem()))
 		value(item, list.Index(i), f.elementField(), p.at(fmt.Sprintf("[%d]", i)))
 	}
 	v.Set(list)
@@ -396,7 +397,7 @@ func mapping(n *Node, v reflect.Value, f *field, p *Problems) {
 	}
 	entries := reflect.MakeMapWithSize(t, len(n.members))
 	for _, m := range n.members {
-		entry := reflect.New(t.Elem()).Elem()
+		entry := fresh(t.Elem())
 		value(m.value, entry, f.elementField(), p.at("."+m.key))
 		entries.SetMapIndex(reflect.ValueOf(m.key).Convert(t.Key()), entry)
 	}

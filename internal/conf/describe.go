@@ -120,7 +120,7 @@ func (d *describer) describe(t reflect.Type, v reflect.Value, key string, f fiel
 		s.Type = "section"
 		d.fields(&s, t, v, key)
 	case reflect.Slice, reflect.Map:
-		elem := d.describe(t.Elem(), reflect.Value{}, key, field{enum: f.enum})
+		elem := d.describe(t.Elem(), elementDefaults(t.Elem()), key, field{enum: f.enum})
 		s.Elem, s.Enum = &elem, nil
 		s.named = t.Kind() == reflect.Map
 		if s.Type = "list of " + elem.Type; s.named {
@@ -141,6 +141,14 @@ func (d *describer) describe(t reflect.Type, v reflect.Value, key string, f fiel
 		s.Type, s.json = "integer", orArithmetic(map[string]any{"type": "integer"}, f)
 	}
 	return s
+}
+
+// elementDefaults returns what elements of type t begin with, or nothing where they begin empty.
+func elementDefaults(t reflect.Type) reflect.Value {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[Defaulter]()) {
+		return fresh(t)
+	}
+	return reflect.Value{}
 }
 
 func (d *describer) fields(s *Schema, t reflect.Type, v reflect.Value, key string) {

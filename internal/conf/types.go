@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,6 +16,21 @@ import (
 // the default.
 type Decoder interface {
 	DecodeConf(n *Node, p *Problems)
+}
+
+// A Defaulter is a type whose values in lists and maps begin with defaults: SetDefaults is called on each before it is
+// decoded.
+type Defaulter interface {
+	SetDefaults()
+}
+
+// fresh returns a new value of type t, with its defaults.
+func fresh(t reflect.Type) reflect.Value {
+	v := reflect.New(t)
+	if d, ok := v.Interface().(Defaulter); ok {
+		d.SetDefaults()
+	}
+	return v.Elem()
 }
 
 // A Documenter is a type that says what it is called in the reference pages, and how a value looks.
