@@ -56,7 +56,7 @@ func Require(tb testing.TB, reason string) {
 		tb.Fatalf("%s (and %s=1)", reason, RequireEnv)
 	}
 	if _, printed := skips.LoadOrStore(reason, true); !printed {
-		fmt.Fprintf(os.Stderr, "SKIP real engines: %s\n", reason)
+		fmt.Fprintf(os.Stderr, "SKIP: %s\n", reason)
 	}
 	tb.Skip(reason)
 }
