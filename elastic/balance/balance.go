@@ -23,7 +23,7 @@ const (
 	forgiveAfter  = time.Minute // healthy time after which the doubling starts again
 	maxOut        = 0.5         // share of the nodes that may be out
 	slowStart     = 30 * time.Second
-	slowStartFrom = 0.1 // share of its weight that a node starts with
+	slowStartFrom = 0.1 // share of the exchanges for which a node is considered at first
 )
 
 // Outcome says how an exchange with a node went, as far as it tells about the node.
@@ -137,14 +137,17 @@ func (p *Picker[T]) since() int64 { return max(1, int64(p.o.Now().Sub(p.epoch)))
 func (p *Picker[T]) Pick(tried []*Member[T]) *Member[T] {
 	now := p.since()
 	all := *p.members.Load()
-	best := p.pick(all, tried, now, false, false)
-	if best == nil || p.panicking(all, now) {
-		if b := p.pick(all, tried, now, true, false); b != nil {
-			best = b
+	var best *Member[T]
+	if !p.panicking(all, now) {
+		if best = p.pick(all, tried, now, wellAndWarm); best == nil {
+			best = p.pick(all, tried, now, well)
 		}
 	}
 	if best == nil {
-		best = p.pick(all, tried, now, true, true)
+		best = p.pick(all, tried, now, reachable)
+	}
+	if best == nil {
+		best = p.pick(all, tried, now, anyMember)
 	}
 	if best != nil {
 		best.inFlight.Add(1)
@@ -152,12 +155,30 @@ func (p *Picker[T]) Pick(tried []*Member[T]) *Member[T] {
 	return best
 }
 
-// pick chooses among the members that are in or, with failed, out for failures or, with refused, out for whatever
-// reason.
-func (p *Picker[T]) pick(all, tried []*Member[T], now int64, failed, refused bool) *Member[T] {
+// A circle is a set of members, each wider than the one before.
+type circle int
+
+const (
+	wellAndWarm circle = iota // in, and not held back by a slow start
+	well                      // in
+	reachable                 // in, or out for other reasons than refusing connections
+	anyMember
+)
+
+// pick chooses among the members of a circle.
+func (p *Picker[T]) pick(all, tried []*Member[T], now int64, c circle) *Member[T] {
+	var dice float64
+	if c == wellAndWarm {
+		for _, m := range all {
+			if m.ramp(now) < 1 {
+				dice = float64(p.o.Rand(1000)) / 1000
+				break
+			}
+		}
+	}
 	count := 0
 	for _, m := range all {
-		if m.eligible(now, failed, refused) && !contains(tried, m) {
+		if m.belongs(c, now, dice) && !contains(tried, m) {
 			count++
 		}
 	}
@@ -175,7 +196,7 @@ func (p *Picker[T]) pick(all, tried []*Member[T], now int64, failed, refused boo
 	var best *Member[T]
 	bestScore, ties, i := math.Inf(1), 0, -1
 	for _, m := range all {
-		if !m.eligible(now, failed, refused) || contains(tried, m) {
+		if !m.belongs(c, now, dice) || contains(tried, m) {
 			continue
 		}
 		if i++; first >= 0 && i != first && i != second {
@@ -234,16 +255,26 @@ func (p *Picker[T]) median(all []*Member[T], now int64) float64 {
 	if n == 0 {
 		return floor.Seconds()
 	}
-	return known[n/2]
+	return known[(n-1)/2]
 }
 
 func (m *Member[T]) in(now int64) bool { return m.outUntil.Load() <= now }
 
-func (m *Member[T]) eligible(now int64, failed, refused bool) bool {
+// belongs tells whether m is in the circle c. While it starts slowly it is held back as often as its ramp says; dice is
+// a number from 0 up to 1.
+func (m *Member[T]) belongs(c circle, now int64, dice float64) bool {
 	if m.weight.Load() <= 0 {
 		return false
 	}
-	return m.in(now) || refused || failed && !m.refused.Load()
+	switch c {
+	case wellAndWarm:
+		return m.in(now) && dice < m.ramp(now)
+	case well:
+		return m.in(now)
+	case reachable:
+		return m.in(now) || !m.refused.Load()
+	}
+	return true
 }
 
 // score is what the picker compares: the wait that an exchange has to expect, by weight.
@@ -252,10 +283,18 @@ func (m *Member[T]) score(now int64, unknown float64) float64 {
 	if !ok {
 		s = unknown
 	}
-	return float64(m.inFlight.Load()+1) * s / (float64(m.weight.Load()) * m.ramp(now))
+	return float64(m.inFlight.Load()+1) * step(s) / float64(m.weight.Load())
 }
 
-// ramp is the share of its weight that a member has while it starts slowly.
+// step rounds a latency down to a power of two. Nodes that differ by less are equals: otherwise the one that noise
+// makes the fastest for the moment would get everything while there is little load, and a node that nothing is known
+// of nothing.
+func step(seconds float64) float64 {
+	_, exp := math.Frexp(seconds)
+	return math.Ldexp(1, exp)
+}
+
+// ramp is the share of the exchanges for which a member that starts slowly is considered.
 func (m *Member[T]) ramp(now int64) float64 {
 	back := m.backAt.Load()
 	if back == 0 {

@@ -1,0 +1,381 @@
+package elastic
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/elastic/api"
+	"weir/elastic/estest"
+	"weir/elastic/transport"
+	"weir/internal/conf"
+	"weir/internal/obs"
+	"weir/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// logBuffer keeps log lines.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// open makes a cluster over endpoints; text is further configuration in YAML.
+func open(t *testing.T, text string, endpoints ...string) (*Cluster, *logBuffer) {
+	t.Helper()
+	n, p := conf.Parse("test.yml", "[{name: test, endpoints: ["+strings.Join(endpoints, ", ")+"]"+text+"}]", nil)
+	c := DecodeClusters(n, p)["test"]
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	logs := new(logBuffer)
+	o := DefaultPool()
+	o.Discovery = c.Discovery
+	k, err := NewCluster(c, o, Deps{Metrics: obs.NewMetrics(), Logger: slog.New(slog.NewTextHandler(logs, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Start()
+	t.Cleanup(k.Close)
+	return k, logs
+}
+
+// send makes one call and returns the status.
+func send(k *Cluster, method, target, body string) (int, error) {
+	status, _, err := sendCall(k, method, target, body)
+	return status, err
+}
+
+func sendCall(k *Cluster, method, target, body string) (int, *Call, error) {
+	var call api.Call
+	path, query, _ := strings.Cut(target, "?")
+	api.Classify(&call, []byte(method), []byte(path), []byte(query))
+	r := &Call{Idempotency: call.Idempotency}
+	r.Method, r.Target, r.Body = []byte(method), []byte(target), []byte(body)
+	r.Header = new(wire.Header)
+	r.Header.AddString("Content-Type", "application/json")
+	var resp transport.Response
+	defer resp.Reset()
+	err := k.Do(r, &resp)
+	return resp.Status, r, err
+}
+
+func nodeNames(k *Cluster) []string {
+	var out []string
+	for _, m := range k.picker.Members() {
+		out = append(out, m.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestDiscovery(t *testing.T) {
+	es := estest.New(t, estest.Options{Nodes: 3})
+	k, _ := open(t, "", es.URL())
+	waitFor(t, "three nodes", func() bool { return len(nodeNames(k)) == 3 })
+	if v := k.Version(); v.Number == "" {
+		t.Errorf("version is not known: %+v", v)
+	}
+	es.Node(2).SetListed(false)
+	k.discoverOnce()
+	if got := nodeNames(k); len(got) != 2 {
+		t.Errorf("after a node left: %v", got)
+	}
+}
+
+func TestPublishedAddresses(t *testing.T) {
+	f := func(text, addr, host string) {
+		t.Helper()
+		gotAddr, gotHost, ok := publishedAddress(text)
+		if !ok || gotAddr != addr || gotHost != host {
+			t.Errorf("%q: got %q, %q, %v", text, gotAddr, gotHost, ok)
+		}
+	}
+	f("10.0.0.1:9200", "10.0.0.1:9200", "10.0.0.1:9200")
+	f("es1.test/10.0.0.1:9200", "10.0.0.1:9200", "es1.test:9200")
+	f("inet[/10.0.0.1:9200]", "10.0.0.1:9200", "10.0.0.1:9200")
+	f("inet[es1.test/10.0.0.1:9200]", "10.0.0.1:9200", "es1.test:9200")
+	f("[::1]:9200", "[::1]:9200", "[::1]:9200")
+	f("es1.test/[2001:db8::1]:9200", "[2001:db8::1]:9200", "es1.test:9200")
+	for _, bad := range []string{"", "x", "10.0.0.1", ":9200", "10.0.0.1:0", "0.0.0.0:9200", "[::]:9200"} {
+		if addr, _, ok := publishedAddress(bad); ok {
+			t.Errorf("%q was read as %q", bad, addr)
+		}
+	}
+}
+
+func TestUnreachablePublishedAddressLeavesTheSeed(t *testing.T) {
+	es := estest.New(t, estest.Options{Nodes: 2})
+	es.Node(1).Publish("127.0.0.1:1")
+	k, logs := open(t, "", es.URL())
+	waitFor(t, "a warning", func() bool { return strings.Contains(logs.String(), "127.0.0.1:1") })
+	if got := nodeNames(k); len(got) != 1 || "http://"+got[0] != es.URL() {
+		t.Errorf("nodes are %v, want the seed alone", got)
+	}
+	k.discoverOnce()
+	if n := strings.Count(logs.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d warnings, want one:\n%s", n, logs)
+	}
+}
+
+func TestNamedAddressAndRewrite(t *testing.T) {
+	es := estest.New(t, estest.Options{Nodes: 2})
+	seed, other := es.Node(0).Addr(), es.Node(1).Addr()
+	es.Node(1).Publish("es1.test/" + other)
+	k, _ := open(t, "", "http://"+seed)
+	waitFor(t, "two nodes", func() bool { return len(nodeNames(k)) == 2 })
+
+	es.Node(1).Publish("10.9.9.9:9200")
+	k2, _ := open(t, ", discovery: {rewrite: {\"10.9.9.9:9200\": \""+other+"\"}}", "http://"+seed)
+	waitFor(t, "two nodes", func() bool { return len(nodeNames(k2)) == 2 })
+}
+
+func TestGarbageFromDiscoveryChangesNothing(t *testing.T) {
+	es := estest.New(t, estest.Options{Nodes: 2})
+	k, _ := open(t, "", es.URL())
+	waitFor(t, "two nodes", func() bool { return len(nodeNames(k)) == 2 })
+	before := nodeNames(k)
+	f := func(fault estest.Fault) {
+		t.Helper()
+		fault.Path = "/_nodes*"
+		in := es.Inject(fault)
+		defer in.Remove()
+		k.discoverOnce()
+		if got := nodeNames(k); !slices.Equal(got, before) {
+			t.Errorf("%+v: nodes are %v", fault, got)
+		}
+	}
+	f(estest.Fault{Status: 200, Body: []byte(`{}`)})
+	f(estest.Fault{Status: 200, Body: []byte(`{"nodes":{}}`)})
+	f(estest.Fault{Status: 200, Body: []byte(`[1]`)})
+	f(estest.Fault{Status: 200, Body: []byte(`<html>`)})
+	f(estest.Fault{Status: 401})
+	f(estest.Fault{Status: 503})
+	f(estest.Fault{Raw: []byte("\x00\x00\x12\x04\x00")})
+}
+
+func TestRoles(t *testing.T) {
+	f := func(want bool, roles ...string) {
+		t.Helper()
+		if got := (listed{roles: roles, hasRoles: true}).serves(); got != want {
+			t.Errorf("%v: got %v", roles, got)
+		}
+	}
+	f(true, "master", "data")
+	f(false, "master")
+	f(false, "cluster_manager", "remote_cluster_client")
+	f(true)
+	f(true, "data_hot", "ingest")
+	f(false, "voting_only", "master")
+	f(false, "ml")
+	f(true, "search")
+
+	es := estest.New(t, estest.Options{Nodes: 2})
+	es.Node(0).SetRoles("master")
+	es.Node(1).SetRoles("master")
+	k, _ := open(t, "", es.URL())
+	waitFor(t, "two nodes although both are masters only", func() bool { return len(nodeNames(k)) == 2 })
+}
+
+func TestStoppedNodeIsRoutedAround(t *testing.T) {
+	es := estest.New(t, estest.Options{Nodes: 3})
+	k, _ := open(t, "", es.URLs()...)
+	waitFor(t, "three nodes", func() bool { return len(nodeNames(k)) == 3 })
+	es.Node(1).Stop()
+	for range 100 {
+		if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 200 {
+			t.Fatalf("%d, %v", status, err)
+		}
+	}
+	for range 20 { // nothing of it was sent to the stopped node, so a write goes to another one as well
+		if status, err := send(k, "POST", "/i/_doc", "{}"); err != nil || status != 201 {
+			t.Fatalf("%d, %v", status, err)
+		}
+	}
+	if err := es.Node(1).Start(); err != nil {
+		t.Fatal(err)
+	}
+	k.checkAll()
+	before := len(es.Node(1).Calls())
+	waitFor(t, "the node to be used again", func() bool {
+		_, _ = send(k, "POST", "/_search", "{}")
+		return slices.ContainsFunc(es.Node(1).Calls()[before:], func(c *estest.Call) bool { return c.Target == "/_search" })
+	})
+}
+
+func TestUnsafeCallsReachANodeOnce(t *testing.T) {
+	for _, cut := range []estest.Cut{estest.ResetAfterRequest, estest.CloseAfterRequest} {
+		f := func(method, target, body string, want int, status int) {
+			t.Helper()
+			es := estest.New(t, estest.Options{Nodes: 3})
+			k, _ := open(t, "", es.URLs()...)
+			waitFor(t, "three nodes", func() bool { return len(nodeNames(k)) == 3 })
+			es.Forget()
+			path, _, _ := strings.Cut(target, "?")
+			es.Inject(estest.Fault{Method: method, Path: path, Times: 1, Cut: cut})
+			got, err := send(k, method, target, body)
+			if err != nil {
+				var e *Error
+				if !errors.As(err, &e) {
+					t.Fatal(err)
+				}
+				got = e.Status
+			}
+			if n := es.Count(path); n != want || got != status {
+				t.Errorf("%s %s: %d calls and status %d, want %d and %d", method, target, n, got, want, status)
+			}
+		}
+		f("POST", "/i/_doc", `{"a":1}`, 1, 502)
+		f("PUT", "/_bulk", "{\"index\":{\"_index\":\"i\"}}\n{}\n", 1, 502)
+		f("POST", "/i/_search?scroll=1m", `{}`, 1, 502)
+		f("POST", "/_search", `{}`, 2, 200)
+		f("GET", "/_cat/nodes", ``, 2, 200)
+	}
+}
+
+func TestGatewayErrorsInBetween(t *testing.T) {
+	es := estest.New(t, estest.Options{Nodes: 2})
+	k, _ := open(t, "", es.URLs()...)
+	waitFor(t, "two nodes", func() bool { return len(nodeNames(k)) == 2 })
+	es.Forget()
+	in := es.Inject(estest.Fault{Path: "/_search", Status: 502})
+	if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 502 || es.Count("/_search") != 2 {
+		t.Errorf("502 everywhere: %d, %v, %d calls", status, err, es.Count("/_search"))
+	}
+	in.Remove()
+	es.Inject(estest.Fault{Path: "/_search", Status: 504, Times: 1})
+	if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 200 {
+		t.Errorf("504 once: %d, %v", status, err)
+	}
+	es.Forget()
+	es.Inject(estest.Fault{Path: "/i/_doc", Status: 504, Times: 1})
+	if status, err := send(k, "POST", "/i/_doc", "{}"); err != nil || status != 504 || es.Count("/i/_doc") != 1 {
+		t.Errorf("a write: %d, %v", status, err)
+	}
+	for _, status := range []int{429, 503, 404} {
+		es.Forget()
+		es.Inject(estest.Fault{Path: "/_search", Status: status, Times: 1})
+		if got, err := send(k, "POST", "/_search", "{}"); err != nil || got != status || es.Count("/_search") != 1 {
+			t.Errorf("%d must be passed on as it is: %d, %v, %d calls", status, got, err, es.Count("/_search"))
+		}
+	}
+}
+
+func TestNoNodeLeft(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	k, _ := open(t, "", es.URL())
+	es.Node(0).Stop()
+	_, err := send(k, "GET", "/_search", "")
+	var e *Error
+	if !errors.As(err, &e) || e.Status != 503 || e.RetryAfter == 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCredentialsAreNotLent(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	k, logs := open(t, ", basic_auth: {username: admin, password: s3cret}", es.URL())
+	waitFor(t, "the probe", func() bool { return es.Count("/") > 0 })
+	if got := es.Calls()[0].Header.Get("Authorization"); !strings.HasPrefix(got, "Basic ") {
+		t.Errorf("the gateway's own call has %q", got)
+	}
+	es.Forget()
+	if _, err := send(k, "GET", "/_search", ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range es.Calls() {
+		if c.Path == "/_search" && c.Header.Get("Authorization") != "" {
+			t.Error("a caller's request carries the gateway's credentials")
+		}
+	}
+	if strings.Contains(logs.String(), "s3cret") {
+		t.Error("the password is in the log")
+	}
+}
+
+func TestTwoClustersInOneList(t *testing.T) {
+	a, b := estest.New(t, estest.Options{}), estest.New(t, estest.Options{})
+	b.Inject(estest.Fault{Path: "/", Status: 200, Body: []byte(`{"cluster_uuid":"another","version":{"number":"7.17.28"}}`)})
+	k, logs := open(t, ", discovery: {enabled: false}", a.URL(), b.URL())
+	waitFor(t, "a cluster", func() bool { return k.uuid.Load() != nil })
+	k.checkAll()
+	if !strings.Contains(logs.String(), "another cluster") {
+		t.Error("no warning")
+	}
+	a.Forget()
+	b.Forget()
+	for range 20 {
+		if _, err := send(k, "GET", "/_search", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if x, y := a.Count("/_search"), b.Count("/_search"); x*y != 0 || x+y != 20 {
+		t.Errorf("%d and %d calls, want 20 on one of them", x, y)
+	}
+}
+
+func TestBasePath(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	k, _ := open(t, ", discovery: {enabled: false}", es.URL()+"/base/")
+	_, _ = send(k, "GET", "/es%2Findex/_search?q=%zz", "")
+	if es.Count("/base/es%2Findex/_search") == 0 {
+		var got []string
+		for _, c := range es.Calls() {
+			got = append(got, c.Target)
+		}
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		e, err := ParseEndpoint(text)
+		if got := fmt.Sprint(e, err != nil); got != want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+	f("http://localhost:9200", "http://localhost:9200 false")
+	f("https://es.test", "https://es.test:443 false")
+	f("http://[::1]:9200/a/b/", "http://[::1]:9200/a/b false")
+	f("https://u:p@es.test/", "https://es.test:443 false")
+	if _, err := ParseEndpoint("ftp://u:p4ss@es.test"); err == nil || strings.Contains(err.Error(), "p4ss") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// waitFor waits until cond holds.
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
