@@ -76,7 +76,7 @@ func badJSON(format string, args ...any) *apiError {
 func parseJSON(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	v, err := parseValue(dec)
+	v, err := parseValue(dec, maxDepth)
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -93,10 +93,16 @@ func parseJSON(data []byte) (any, error) {
 	return v, nil
 }
 
-func parseValue(dec *json.Decoder) (any, error) {
+// maxDepth is how deep JSON may be nested, as in nodes.
+const maxDepth = 1000
+
+func parseValue(dec *json.Decoder, depth int) (any, error) {
 	tok, err := dec.Token()
 	if err != nil {
 		return nil, err
+	}
+	if depth == 0 {
+		return nil, badJSON("Document nesting depth exceeds the maximum allowed (%d)", maxDepth)
 	}
 	switch tok {
 	case json.Delim('{'):
@@ -110,7 +116,7 @@ func parseValue(dec *json.Decoder) (any, error) {
 			if o.has(key) {
 				return nil, badJSON("Duplicate field '%s'", key)
 			}
-			v, err := parseValue(dec)
+			v, err := parseValue(dec, depth-1)
 			if err != nil {
 				return nil, err
 			}
@@ -121,7 +127,7 @@ func parseValue(dec *json.Decoder) (any, error) {
 	case json.Delim('['):
 		list := []any{}
 		for dec.More() {
-			v, err := parseValue(dec)
+			v, err := parseValue(dec, depth-1)
 			if err != nil {
 				return nil, err
 			}

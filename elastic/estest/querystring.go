@@ -40,7 +40,11 @@ type queryParser struct {
 	rest   string
 	fields []string
 	and    bool // words side by side must all match
+	depth  int  // of brackets
 }
+
+// maxBrackets is how deep brackets may be nested.
+const maxBrackets = 100
 
 // clauses parses up to the end or a closing bracket. Lucene's grammar has no precedence: AND marks the clauses at its
 // sides as required.
@@ -162,10 +166,14 @@ func (p *queryParser) clause(fields []string) (matcher, error) {
 
 func (p *queryParser) bracket(fields []string) (matcher, error) {
 	p.rest = p.rest[1:]
+	if p.depth++; p.depth > maxBrackets {
+		return nil, errSyntax
+	}
 	m, err := p.clauses(fields)
 	if err != nil {
 		return nil, err
 	}
+	p.depth--
 	if p.rest == "" {
 		return nil, errSyntax
 	}

@@ -655,7 +655,10 @@ func (r *request) searchAnswer(s *searchSpec, f *found, page []hit) object {
 	return append(o, member{"_shards", f.shardsObject()}, member{"hits", r.hitsObject(s, f, page)})
 }
 
-func (r *request) took() int64 { return max(0, r.c.clock.Now().Sub(r.now).Milliseconds()) }
+// took counts from the arrival of the call, so that a delay by a fault shows in it.
+func (r *request) took() int64 {
+	return max(0, (r.c.clock.Now().UnixNano()-r.started)/int64(time.Millisecond))
+}
 
 // earlyTermination is a peculiarity of OpenSearch 3.9: it says terminated_early for every complete answer of size 0 with
 // aggregations and no query.
