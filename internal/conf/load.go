@@ -32,6 +32,8 @@ type Options struct {
 // roots are the classic form of maps: path.data: x is path: {data: x}. The result is never nil, and what could be read is
 // in it even when there are problems.
 //
+// A section "env" at the top of a file gives what variables hold that are not set in the environment.
+//
 // A file includes others by a top-level key "configs" or "include", with one pattern or a list of them, relative to its own
 // folder. Each file is read once, however often it is included.
 func Load(opt Options) (*Node, *Problems) {
@@ -104,7 +106,7 @@ func (l *loader) load(name string, at *Node) {
 		wrongType(n, l.problems, "a map at the top of a file")
 		return
 	}
-	n = undot(n, l.problems, nil)
+	n = undot(n.Without(envSection), l.problems, nil)
 	includes := make([]*Node, 0, 2)
 	for _, key := range []string{"configs", "include"} {
 		// "configs" was also a section of the classic form; as a map it is left to the one who knows the sections.

@@ -263,3 +263,35 @@ func TestNilNodeIsSafe(t *testing.T) {
 		t.Error("an absent section lacks its required fields")
 	}
 }
+
+func TestDefaultsOfVariables(t *testing.T) {
+	files := map[string]string{
+		"a.yml": "env: {HOST: here, PORT: 9200, X: '${HOST}'}\nconfigs: b.yml\nurl: http://${HOST}:$[[env.PORT]]\nx: ${X}\n",
+		"b.yml": "env: {HOST: there, B: b}\nb: ${HOST}${B}\n",
+	}
+	load := func(env map[string]string) *Node {
+		n, p := Load(Options{
+			Files:     []string{"a.yml"},
+			ReadFile:  func(name string) ([]byte, error) { return []byte(files[name]), nil },
+			LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		})
+		if err := p.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	f := func(n *Node, key, want string) {
+		t.Helper()
+		if got := n.Get(key).Scalar(); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	n := load(nil)
+	f(n, "url", "http://here:9200")
+	f(n, "x", "${HOST}")
+	f(n, "b", "hereb")
+	if n.Get("env") != nil {
+		t.Error("the section is still there")
+	}
+	f(load(map[string]string{"HOST": "set"}), "url", "http://set:9200")
+}

@@ -17,6 +17,7 @@ import (
 type reader struct {
 	problems  *Problems
 	lookupEnv func(string) (string, bool)
+	defaults  map[string]string // of variables that are not set, from the sections env
 	nodes     int
 	stopped   bool                // since a limit was passed
 	file      Pos                 // of the file being read, without a line
@@ -28,7 +29,7 @@ func newReader(lookupEnv func(string) (string, bool), p *Problems) *reader {
 	if lookupEnv == nil {
 		lookupEnv = os.LookupEnv
 	}
-	return &reader{problems: p, lookupEnv: lookupEnv}
+	return &reader{problems: p, lookupEnv: lookupEnv, defaults: map[string]string{}}
 }
 
 // limits implements yaml.LoaderLimitsPlugin. Aliases are counted when they are followed, not when they are parsed.
@@ -66,8 +67,37 @@ func (r *reader) read(file Pos, text []byte) *Node {
 	if len(first.Content) == 0 {
 		return nil
 	}
+	r.noteDefaults(first.Content[0])
 	return r.node(first.Content[0], 0)
 }
+
+// noteDefaults takes the section env at the top of a file: what variables hold that are not set in the environment. The
+// first file that names a variable wins.
+func (r *reader) noteDefaults(root *yaml.Node) {
+	if root.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		section := root.Content[i+1]
+		if root.Content[i].Value != envSection || section.Kind != yaml.MappingNode {
+			continue
+		}
+		for j := 0; j+1 < len(section.Content); j += 2 {
+			name, value := section.Content[j], section.Content[j+1]
+			switch _, known := r.defaults[name.Value]; {
+			case !isName(name.Value) || name.Value == "":
+				r.fail(r.pos(name), CodeUnknownVariable, "%q cannot be the name of a variable", name.Value)
+			case value.Kind != yaml.ScalarNode:
+				r.fail(r.pos(value), CodeWrongType, "the default of a variable is a text or a number")
+			case !known:
+				r.defaults[name.Value] = value.Value
+			}
+		}
+	}
+}
+
+// envSection is the key, at the top of a file, of the defaults of variables.
+const envSection = "env"
 
 func (r *reader) fail(pos Pos, code, format string, args ...any) {
 	r.problems.Add(Problem{Pos: pos, Code: code, Message: fmt.Sprintf(format, args...)})
@@ -340,7 +370,11 @@ func (r *reader) lookup(name string) (string, bool) {
 	if !isName(name) {
 		return "", false
 	}
-	return r.lookupEnv(name)
+	if value, set := r.lookupEnv(name); set {
+		return value, true
+	}
+	value, set := r.defaults[name]
+	return value, set
 }
 
 func isName(s string) bool {
