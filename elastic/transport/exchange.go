@@ -76,7 +76,7 @@ func (c *conn) fail(cancel *wire.Cancel, p Phase, written int64, err error) *Err
 // answerBy returns until when the head of the answer must be read, once the request was sent or could not be.
 func (c *conn) answerBy(req *Request, sent sending, now int64) int64 {
 	if sent.err != nil {
-		return c.node.clock() + answerGrace
+		return earlier(c.node.at(req.Deadline), c.node.clock()+answerGrace)
 	}
 	limit := c.node.o.HeadTimeout
 	if req.HeadTimeout != 0 {

@@ -191,3 +191,15 @@ func receive[T any](t testing.TB, ch <-chan T, what string) T {
 	}
 	return v
 }
+
+// eventually waits until cond holds and fails the test if it never does.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !cond(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("%s: never", what)
+		}
+	}
+}

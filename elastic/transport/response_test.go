@@ -313,6 +313,6 @@ func TestLargeBodies(t *testing.T) {
 		f(100_000, chunked, 1<<20)
 		f(100_000, chunked, 100_000)
 		f(100_000, chunked, 99_999)
-		f(5<<20, chunked, 1<<20)
+		f(2<<20, chunked, 1<<20)
 	}
 }
