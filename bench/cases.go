@@ -1,0 +1,77 @@
+package main
+
+// A benchCase is one comparison.
+type benchCase struct {
+	name, title string
+	// path is asked for; script is the wrk script that says how.
+	path, script string
+	// size is the length of an answer's body.
+	size int
+	// connections is the number of wrk's keep-alive connections.
+	connections int
+	upstream    upstreamUse
+	// targets are measured in this order; the first is the gateway.
+	targets []target
+	// aims are the least ratios of requests per CPU-second, gateway to peer.
+	aims map[string]float64
+}
+
+// upstreamUse says what the upstream must see of the requests, which tells whether the case measures what it says.
+type upstreamUse int
+
+const (
+	noUpstream    upstreamUse = iota
+	upstreamOnce              // the answers come from a cache
+	upstreamEvery             // each request is forwarded
+)
+
+// A target is a server that a case measures. Its configuration comes from file, by the rules of its kind.
+type target struct{ name, file string }
+
+var (
+	echoTargets  = []target{{"weir", "weir/echo.yml"}, {"nginx", "peers/nginx-echo.conf"}, {"fasthttp", ""}}
+	cacheTargets = []target{{"weir", "weir/cache.yml"}, {"nginx", "peers/nginx-cache.conf"}}
+	proxyTargets = []target{{"weir", "weir/proxy.yml"}, {"nginx", "peers/nginx-proxy.conf"}, {"haproxy", "peers/haproxy-proxy.conf"}}
+)
+
+var cases = []benchCase{
+	{
+		name: "echo", title: "echo, 23 bytes", path: "/", script: "get.lua", size: 23, connections: 100,
+		targets: echoTargets, aims: map[string]float64{"fasthttp": 0.95},
+	},
+	{
+		name: "hit-1k", title: "cache hit, 1 kB", path: "/size-1024/_search", script: "get.lua", size: 1 << 10, connections: 100,
+		upstream: upstreamOnce, targets: cacheTargets, aims: map[string]float64{"nginx": 1},
+	},
+	{
+		name: "hit-100k", title: "cache hit, 100 kB", path: "/size-102400/_search", script: "get.lua", size: 100 << 10, connections: 100,
+		upstream: upstreamOnce, targets: cacheTargets,
+	},
+	{
+		name: "proxy-1k", title: "POST _search forwarded, 1 kB", path: "/size-1024/_search", script: "search.lua", size: 1 << 10, connections: 100,
+		upstream: upstreamEvery, targets: proxyTargets, aims: map[string]float64{"nginx": 0.8},
+	},
+	{
+		name: "proxy-1m", title: "POST _search forwarded, 1 MB", path: "/size-1048576/_search", script: "search.lua", size: 1 << 20, connections: 20,
+		upstream: upstreamEvery, targets: proxyTargets,
+	},
+	{
+		name: idleCase, title: "1,000 idle keep-alive connections", path: "/", size: 23, connections: 1000,
+		targets: echoTargets,
+	},
+}
+
+const (
+	// idleCase measures memory instead of requests.
+	idleCase = "idle"
+	// idleAimBytes is the most that the idle connections may cost the gateway.
+	idleAimBytes = 20 << 20
+)
+
+func caseNames() []string {
+	names := make([]string, len(cases))
+	for i, c := range cases {
+		names[i] = c.name
+	}
+	return names
+}

@@ -1,0 +1,2 @@
+-- A GET without a body.
+dofile("report.lua")
