@@ -266,6 +266,7 @@ func (b *body) pull(p []byte) (int, error) {
 	if s.r == s.w {
 		s.r, s.w = 0, 0
 		if len(p) >= len(s.in)/2 {
+			b.c.unsure = true
 			return b.fill(p)
 		}
 		n, err := b.fill(s.in)

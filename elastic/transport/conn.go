@@ -34,6 +34,7 @@ type conn struct {
 	peek [1]byte
 
 	served   bool  // an exchange was completed
+	unsure   bool  // bytes behind the last answer would not have been seen
 	now      int64 // when the exchange got the connection
 	lastUsed int64 // when something was read last
 	scratch  *scratch
@@ -75,6 +76,11 @@ func (c *conn) alive() bool {
 	}
 	c.idle = false
 	return c.sock.Control(c.look) == nil && c.idle
+}
+
+// usable tells whether an idle connection may carry a request; careful requests look at every connection first.
+func (c *conn) usable(age int64, careful bool) bool {
+	return age < int64(c.node.o.IdleTimeout) && (age < lookAfter && !careful && !c.unsure || c.alive())
 }
 
 // limitRead sets the time limit of reads from now on; 0 = none. The socket is told only of an earlier limit than it

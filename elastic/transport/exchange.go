@@ -24,7 +24,7 @@ var errStopped = errors.New("the rest of the request was not written")
 // exchange writes req, whose head is in s.out, and reads the answer into resp. On success c and s belong to the body of
 // the answer, or are given back already. After a failure the caller still has both, and nothing uses c any more.
 func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
-	c.scratch, c.answered, c.streamRead, c.stopped = s, false, false, false
+	c.scratch, c.answered, c.streamRead, c.stopped, c.unsure = s, false, false, false, false
 	s.r, s.w = 0, 0
 	resp.Reused = c.served
 	if req.Cancel != nil && !req.Cancel.Arm(c.raw) {

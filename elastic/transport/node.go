@@ -156,7 +156,7 @@ func (n *Node) acquire(req *Request, resp *Response) (*conn, *Error) {
 		n.idle[last] = nil
 		n.idle = n.idle[:last]
 		n.mu.Unlock()
-		if age := start - c.lastUsed; age < int64(n.o.IdleTimeout) && (age < lookAfter && !careful || c.alive()) {
+		if c.usable(start-c.lastUsed, careful) {
 			n.reuses.Add(1)
 			c.now = start
 			return c, nil
@@ -189,7 +189,7 @@ func (n *Node) acquire(req *Request, resp *Response) (*conn, *Error) {
 		return nil, n.failure(req, Wait, g.err)
 	case g.c == nil:
 		return n.dial(req, resp)
-	case careful && !g.c.alive():
+	case !g.c.usable(0, careful):
 		n.dead.Add(1)
 		g.c.close()
 		return n.dial(req, resp)

@@ -353,3 +353,51 @@ func TestClose(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestBytesBehindALongAnswer has a node send more than it announced. They must not become the next answer.
+func TestBytesBehindALongAnswer(t *testing.T) {
+	long := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000)
+	stray := "HTTP/1.1 500 Stray\r\nContent-Length: 0\r\n\r\n"
+	start := time.Now()
+	n := node(t, Options{Addr: script(t, long+stray), Now: func() time.Time { return start }})
+	for range 2 {
+		req := get("/")
+		req.Reuse = RetryFresh
+		if resp := do(t, n, req); resp.Status != 200 || len(resp.Body) != 100_000 {
+			t.Errorf("%d with %d bytes", resp.Status, len(resp.Body))
+		}
+		if n.Stats().Idle > 0 {
+			eventually(t, "the stray bytes", func() bool { return !idleConn(n).alive() })
+		}
+	}
+}
+
+// TestNothingIsLostInAStormOfCancels has exchanges give up at any moment: no connection, slot or waiter may stay behind.
+func TestNothingIsLostInAStormOfCancels(t *testing.T) {
+	n := node(t, Options{Addr: echo(t, 1000), MaxConns: 3, WaitTimeout: patience})
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			resp := &Response{}
+			for j := range 40 {
+				req := search()
+				if (i+j)%3 == 0 {
+					wg.Go(req.Cancel.Fire)
+				}
+				if (i+j)%7 == 0 {
+					req.Deadline = time.Now().Add(time.Duration(j) * 20 * time.Microsecond)
+				}
+				err := n.Do(req, resp)
+				var e *Error
+				if errors.As(err, &e) && !e.Cancelled && !e.Timeout {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if s := n.Stats(); s.InUse != 0 || s.Waiting != 0 || s.Open > 3 {
+		t.Errorf("%+v", s)
+	}
+	do(t, n, search())
+}
