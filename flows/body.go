@@ -55,6 +55,8 @@ type Body struct {
 	closer io.Closer
 	length int64 // of the stream, -1 if unknown
 
+	overrun []byte // what was read of a body that proved too long
+
 	scratch []byte // kept from exchange to exchange, at most smallBody
 	budget  *Budget
 	held    int64 // bytes taken from budget
@@ -93,6 +95,53 @@ func (b *Body) Bytes(limit int64) ([]byte, error) {
 	return data, nil
 }
 
+// Prefetch reads a stream of unknown length into memory as far as limit bytes. It returns the whole body and true if
+// that was all; otherwise the body stays a stream, which begins with what was read, and the result is nil.
+func (b *Body) Prefetch(limit int64) ([]byte, bool, error) {
+	if b.stream == nil {
+		return b.data, true, nil
+	}
+	data, err := b.readAll(limit)
+	switch {
+	case err == nil:
+		b.closeStream()
+		b.data = data
+		return data, true, nil
+	case err == ErrBodyTooLarge && b.overrun != nil:
+		b.stream = &prefetched{rest: b.stream, data: b.overrun}
+		b.overrun = nil
+		return nil, false, nil
+	}
+	return nil, false, err
+}
+
+// prefetched is a stream of which the beginning has been read.
+type prefetched struct {
+	data    []byte
+	rest    io.Reader
+	touched bool
+}
+
+func (p *prefetched) Read(b []byte) (int, error) {
+	p.touched = true
+	if len(p.data) > 0 {
+		n := copy(b, p.data)
+		p.data = p.data[n:]
+		return n, nil
+	}
+	return p.rest.Read(b)
+}
+
+// Untouched tells whether the stream can still be sent to another node.
+func (p *prefetched) Untouched() bool { return !p.touched }
+
+// Interrupt makes a waiting Read fail, if the stream below can.
+func (p *prefetched) Interrupt() {
+	if i, ok := p.rest.(interface{ Interrupt() }); ok {
+		i.Interrupt()
+	}
+}
+
 func (b *Body) readAll(limit int64) ([]byte, error) {
 	buf := b.scratch[:0]
 	if b.length > int64(cap(buf)) {
@@ -105,9 +154,6 @@ func (b *Body) readAll(limit int64) ([]byte, error) {
 	}
 	for {
 		if len(buf) == cap(buf) {
-			if int64(len(buf)) > limit {
-				return nil, ErrBodyTooLarge
-			}
 			grown := max(2*cap(buf), 2048)
 			if !b.hold(int64(grown - cap(buf))) {
 				return nil, ErrBudget
@@ -117,6 +163,7 @@ func (b *Body) readAll(limit int64) ([]byte, error) {
 		n, err := b.stream.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if int64(len(buf)) > limit {
+			b.overrun = buf
 			return nil, ErrBodyTooLarge
 		}
 		if err == io.EOF {
@@ -182,7 +229,7 @@ func (b *Body) closeStream() {
 // reset closes the stream, gives the memory back and empties b.
 func (b *Body) reset() {
 	b.closeStream()
-	b.data = nil
+	b.data, b.overrun = nil, nil
 	if b.held > 0 {
 		b.budget.Release(b.held)
 		b.held = 0

@@ -2,6 +2,7 @@ package flows
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -289,6 +290,33 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 		case <-tick.C:
 		case <-deadline:
 			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
+
+func TestPrefetch(t *testing.T) {
+	f := func(text string, limit int64, whole bool) {
+		t.Helper()
+		var b Body
+		b.ReplaceStream(strings.NewReader(text), -1)
+		data, got, err := b.Prefetch(limit)
+		if err != nil || got != whole {
+			t.Fatalf("%d bytes with a limit of %d: whole %v, %v", len(text), limit, got, err)
+		}
+		if whole && string(data) != text {
+			t.Errorf("got %d bytes", len(data))
+		}
+		all, err := io.ReadAll(b.Reader())
+		if err != nil || string(all) != text {
+			t.Errorf("%d bytes with a limit of %d: read %d, %v", len(text), limit, len(all), err)
+		}
+	}
+	for _, n := range []int{0, 1, 2047, 2048, 2049, 5000, 100_000} {
+		text := strings.Repeat("x", n)
+		f(text, int64(n), true)
+		f(text, int64(n)+1, true)
+		if n > 0 {
+			f(text, int64(n)-1, false)
 		}
 	}
 }

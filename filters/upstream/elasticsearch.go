@@ -34,7 +34,7 @@ type ElasticsearchConfig struct {
 	WaitTimeout conf.Duration `conf:"wait_timeout"`
 	// Largest answer that is passed on; a larger one is refused with 502, or cut off if it did not announce its length.
 	// -1 is no limit.
-	MaxResponseSize conf.Bytes `conf:"max_response_size"`
+	MaxResponseSize conf.Bytes `conf:"max_response_size" min:"-1"`
 	// Time until an answer must begin; then 504. 0 is no limit. It never applies to calls that run long by nature, such
 	// as _forcemerge, _reindex and snapshots.
 	Timeout conf.Duration `conf:"timeout"`
@@ -93,9 +93,6 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 	cluster, ok := flows.Resource[*elastic.ClusterConfig](b, "elasticsearch", c.Elasticsearch)
 	if !ok {
 		return nil
-	}
-	if c.MaxResponseSize < -1 {
-		b.Errorf("max_response_size", "a size, or -1 for no limit")
 	}
 	if c.Credentials == "gateway" {
 		b.Warnf("credentials", "everybody who reaches this flow acts with the gateway's rights")
@@ -169,22 +166,17 @@ func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.target(x, c), &r.Header, r.Host
 	c.Idempotency = kind.Idempotency
 	c.OwnAuth = f.config.Credentials == "gateway"
-	switch n := r.Body.Len(); {
-	case r.Body.Buffered() || n >= 0 && n <= replayLimit:
-		body, err := r.Body.Bytes(replayLimit)
-		if err == flows.ErrBodyTooLarge { // buffered by another filter
-			body, err = r.Body.Bytes(n)
-		}
-		if err != nil {
-			return err
-		}
-		c.Body = body
-		c.HasBody = n > 0
+	body, whole, err := f.body(r)
+	if err != nil {
+		return err
+	}
+	if whole {
+		c.Body, c.HasBody = body, len(body) > 0
 		if kind.Name == "bulk" {
 			c.Idempotency = bulk.Idempotency(body)
 		}
-	default:
-		c.Stream, c.StreamLength = r.Body.Reader(), n
+	} else {
+		c.Stream, c.StreamLength = r.Body.Reader(), r.Body.Len()
 	}
 	if !isLong(kind.Name) && f.config.Timeout > 0 {
 		c.HeadTimeout = f.config.Timeout.Std()
@@ -194,6 +186,18 @@ func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 		c.Cancel = x.Cancel()
 	}
 	return nil
+}
+
+// body returns the request's body if it is short enough to be kept, so that it can be sent again.
+func (f *elasticsearch) body(r *flows.Request) (data []byte, whole bool, err error) {
+	switch n := r.Body.Len(); {
+	case r.Body.Buffered(), n < 0:
+		return r.Body.Prefetch(replayLimit)
+	case n <= replayLimit:
+		data, err = r.Body.Bytes(replayLimit)
+		return data, true, err
+	}
+	return nil, false, nil
 }
 
 // target returns the request target without the gateway's own switch no_cache, which nodes would refuse.
