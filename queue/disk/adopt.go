@@ -65,6 +65,9 @@ func adoptInstance(ctx context.Context, path string, deliver Deliver, log *slog.
 }
 
 func adoptQueue(ctx context.Context, dir, name string, deliver Deliver, log *slog.Logger) (adopted int, err error) {
+	if keys, err := listData(dir); err != nil || len(keys) == 0 {
+		return 0, errors.Join(err, removeEmpty(dir))
+	}
 	s, err := openStore(dir, name, Options{}, log)
 	if err != nil {
 		return 0, err
@@ -72,7 +75,7 @@ func adoptQueue(ctx context.Context, dir, name string, deliver Deliver, log *slo
 	defer func() {
 		err = errors.Join(err, s.close())
 		if err == nil {
-			err = removeQueue(dir)
+			err = removeEmpty(dir)
 		}
 	}()
 	for {
@@ -91,16 +94,19 @@ func adoptQueue(ctx context.Context, dir, name string, deliver Deliver, log *slo
 	}
 }
 
-// removeQueue removes the folder of a drained queue. If .bad files were kept there, the folder stays.
-func removeQueue(dir string) error {
-	if err := os.Remove(filepath.Join(dir, headName)); err != nil {
-		return err
-	}
+// removeEmpty removes the folder of a queue that holds nothing. A folder with data or .bad files stays, and so does its
+// head, which keeps the numbers of later files from beginning again.
+func removeEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) > 0 {
+	if err != nil {
 		return err
 	}
-	return os.Remove(dir)
+	for _, e := range entries {
+		if e.Name() != headName {
+			return nil
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // Adopter takes over the queues of processes that have ended, so that five processes followed by one strand nothing. Blocks

@@ -265,8 +265,12 @@ func (s *store) put(record []byte) (uint64, error) {
 		s.age.Reset(s.opts.BlockAge)
 	}
 	number := s.sealed + 1
-	if (s.open.Len() >= s.opts.BlockSize || s.open.Count() >= s.opts.BlockRecords) && len(s.pending) < maxPending {
-		s.seal()
+	if s.open.Len() >= s.opts.BlockSize || s.open.Count() >= s.opts.BlockRecords {
+		if len(s.pending) < maxPending {
+			s.seal()
+		} else {
+			s.urgent = true // the committer closes it when it has caught up
+		}
 	}
 	s.stats.Put++
 	s.stats.OpenRecords++
