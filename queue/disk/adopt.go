@@ -26,7 +26,10 @@ type Deliver func(ctx context.Context, queueName string, b queue.Block) error
 func Adopt(ctx context.Context, dataPath string, deliver Deliver, log *slog.Logger) (int, error) {
 	nodes := filepath.Join(dataPath, nodesDir)
 	entries, err := os.ReadDir(nodes)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
 		return 0, fmt.Errorf("look for orphaned queues: %w", err)
 	}
 	adopted := 0
