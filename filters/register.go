@@ -5,6 +5,7 @@ package filters
 
 import (
 	"weir/filters/debug"
+	"weir/filters/log"
 	"weir/filters/route"
 	"weir/filters/transform"
 	"weir/filters/upstream"
@@ -22,6 +23,7 @@ func Registry() *flows.Registry {
 func Register(r *flows.Registry) {
 	flows.Register(r, debug.Echo())
 	flows.Register(r, debug.Drop())
+	flows.Register(r, log.RequestLogging())
 	flows.Register(r, route.Flow())
 	flows.Register(r, transform.RequestHeaderFilter())
 	flows.Register(r, transform.SetResponseHeader())

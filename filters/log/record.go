@@ -1,0 +1,399 @@
+package log
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/elastic"
+	"weir/elastic/api"
+	"weir/flows"
+	"weir/internal/obs"
+	"weir/internal/wire"
+)
+
+const (
+	// maxText bounds each text of a record but bodies, in bytes: no longer than the longest request line that nodes take by
+	// default, so that only header fields are ever cut.
+	maxText = 4 << 10
+	// maxKept bounds the memory that an encoder keeps from record to record.
+	maxKept = 64 << 10
+	// statusClientGone is what logs of proxies say of a client that left before it had an answer.
+	statusClientGone = 499
+)
+
+// An encoder writes records.
+type encoder struct {
+	buf     []byte
+	scratch []byte
+}
+
+func (e *encoder) release() {
+	if cap(e.buf) <= maxKept {
+		encoders.Put(e)
+	}
+}
+
+// fields are the header fields of a request that a record has.
+type fields struct {
+	agent, opaqueID, traceParent, coding []byte
+	size                                 int // of the head, in bytes
+}
+
+func fieldsOf(r *flows.Request) fields {
+	f := fields{size: len(r.Method) + len(r.Target) + len("  HTTP/1.1\r\n\r\n")}
+	for _, h := range r.Header.Fields() {
+		f.size += len(h.Name) + len(h.Value) + len(": \r\n")
+		switch {
+		case wire.EqualFold(h.Name, "user-agent"):
+			f.agent = h.Value
+		case wire.EqualFold(h.Name, "x-opaque-id"):
+			f.opaqueID = h.Value
+		case wire.EqualFold(h.Name, "traceparent"):
+			f.traceParent = h.Value
+		case wire.EqualFold(h.Name, "content-encoding"):
+			f.coding = h.Value
+		}
+	}
+	return f
+}
+
+// record returns the record of x as one line of JSON with fields of the Elastic Common Schema. Times are in nanoseconds, as
+// event.duration is there. It is valid until the next call.
+func (e *encoder) record(x *flows.Exchange, fault *elastic.Error, names *ids, c *RequestLoggingConfig) []byte {
+	head := fieldsOf(&x.Request)
+	status := statusOf(x, fault)
+	e.buf = append(e.buf[:0], `{"@timestamp":"`...)
+	e.buf = x.Start.UTC().AppendFormat(e.buf, "2006-01-02T15:04:05.000Z")
+	e.raw(`","event":{"id":"`)
+	e.buf = names.append(e.buf, x.Start)
+	e.raw(`","kind":"event","duration":`)
+	e.int(int64(max(0, time.Since(x.Start))))
+	e.raw(`,"outcome":"`)
+	e.raw(resultOf(x.Trace.Outcome, status))
+	e.raw(`"}`)
+	e.http(x, &head, status, c)
+	e.raw(`,"url":{"path":`)
+	e.text(withoutUser(x.Request.Path))
+	if len(x.Request.Query) > 0 {
+		e.raw(`,"query":`)
+		e.query(x.Request.Query)
+	}
+	e.raw(`}`)
+	e.client(x, &head)
+	e.elasticsearch(x.Call(), head.opaqueID)
+	e.weir(x)
+	if fault != nil {
+		e.raw(`,"error":{"type":`)
+		e.text(bytesOf(fault.Type))
+		e.raw(`,"message":`)
+		e.text(bytesOf(messageOf(fault)))
+		e.raw(`}`)
+	}
+	e.raw(`}`)
+	return e.buf
+}
+
+// statusOf returns the status that the client got.
+func statusOf(x *flows.Exchange, fault *elastic.Error) int {
+	switch {
+	case x.Trace.Outcome == flows.ClientGone:
+		return statusClientGone
+	case fault != nil:
+		return fault.Status
+	}
+	return x.Response.Status
+}
+
+// resultOf returns the value of event.outcome. Of an exchange that the client left nobody knows how it would have ended.
+func resultOf(o flows.Outcome, status int) string {
+	switch {
+	case o == flows.ClientGone || status == 0:
+		return "unknown"
+	case status >= 400:
+		return "failure"
+	}
+	return "success"
+}
+
+// messageOf returns the reason of fault with its cause, which the client was not told.
+func messageOf(fault *elastic.Error) string {
+	if fault.Cause == nil {
+		return fault.Reason
+	}
+	return fault.Reason + ": " + obs.RedactError(fault.Cause).Error()
+}
+
+func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *RequestLoggingConfig) {
+	read, known := x.RequestBytes, x.Tracing
+	if !known {
+		read = x.Request.Body.Len()
+		known = read >= 0
+	}
+	e.raw(`,"http":{"version":"1.`)
+	if x.Request.HTTP10 {
+		e.raw(`0"`)
+	} else {
+		e.raw(`1"`)
+	}
+	e.raw(`,"request":{"method":`)
+	e.text(x.Request.Method)
+	if known {
+		e.number("bytes", int64(head.size)+read)
+		e.raw(`,"body":{"bytes":`)
+		e.int(read)
+		if content := bodyOf(&x.Request.Body, int64(c.RequestBody), head.coding, x.Call()); content != nil {
+			e.raw(`,"content":`)
+			e.buf = appendText(e.buf, content, len(content))
+		}
+		e.raw(`}`)
+	}
+	e.raw(`},"response":{"status_code":`)
+	e.int(int64(status))
+	if x.Tracing {
+		e.number("bytes", x.ResponseBytes)
+	}
+	coding := x.Response.Header.Get("content-encoding")
+	if content := bodyOf(&x.Response.Body, int64(c.ResponseBody), coding, x.Call()); content != nil {
+		e.raw(`,"body":{"content":`)
+		e.buf = appendText(e.buf, content, len(content))
+		e.raw(`}`)
+	}
+	e.raw(`}}`)
+}
+
+// bodyOf returns the beginning of a body for a record. It is nil where none is wanted, where the body is not in memory or
+// not plain, and for APIs to which callers send secrets.
+func bodyOf(b *flows.Body, most int64, coding []byte, call *api.Call) []byte {
+	if most == 0 || !b.Buffered() || secretAPI(call.Name) || len(coding) > 0 && !wire.EqualFold(coding, "identity") {
+		return nil
+	}
+	data, err := b.Bytes(math.MaxInt64)
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	if int64(len(data)) >= most {
+		data = withoutCutURL(whole(data, int(most)))
+	}
+	return withoutUser(data)
+}
+
+// withoutCutURL cuts a URL off that may go on behind the end of text: there it would show whether it has a user part.
+func withoutCutURL(text []byte) []byte {
+	i := bytes.LastIndex(text, schemeEnd)
+	if i < 0 || bytes.ContainsAny(text[i:], " \t\r\n\"<>") {
+		return text
+	}
+	return text[:i+len(schemeEnd)]
+}
+
+// secretAPI tells whether bodies of an API carry passwords or keys by nature.
+func secretAPI(name string) bool {
+	switch name {
+	case "reindex", "snapshot.create_repository", "cluster.put_settings":
+		return true
+	}
+	return strings.HasPrefix(name, "security.") || strings.HasPrefix(name, "watcher.") || strings.HasPrefix(name, "notifications.")
+}
+
+// client writes who asked.
+func (e *encoder) client(x *flows.Exchange, head *fields) {
+	r := &x.Request
+	if ip := r.ClientIP; ip.IsValid() {
+		e.raw(`,"source":{"ip":"`)
+		e.buf = ip.Unmap().WithZone("").AppendTo(e.buf) // the type ip of a mapping takes no zones
+		e.raw(`"`)
+		if r.Peer.Addr() == ip {
+			e.number("port", int64(r.Peer.Port()))
+		}
+		e.raw(`}`)
+	}
+	if len(r.User) > 0 {
+		e.raw(`,"user":{"name":`)
+		e.text(r.User)
+		e.raw(`}`)
+	}
+	if len(head.agent) > 0 {
+		e.raw(`,"user_agent":{"original":`)
+		e.text(withoutUser(head.agent))
+		e.raw(`}`)
+	}
+	if id := traceID(head.traceParent); id != nil {
+		e.raw(`,"trace":{"id":"`)
+		e.buf = append(e.buf, id...)
+		e.raw(`"}`)
+	}
+}
+
+// traceID returns the trace id of a traceparent field (W3C Trace Context), or nil if the field is not valid.
+func traceID(parent []byte) []byte {
+	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || parent[0] == 'f' && parent[1] == 'f' ||
+		len(parent) > 55 && (parent[0] == '0' && parent[1] == '0' || parent[55] != '-') {
+		return nil
+	}
+	for i, c := range parent[:55] {
+		if i != 2 && i != 35 && i != 52 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return nil
+		}
+	}
+	id := parent[3:35]
+	if len(bytes.Trim(id, "0")) == 0 || len(bytes.Trim(parent[36:52], "0")) == 0 {
+		return nil
+	}
+	return id
+}
+
+// elasticsearch writes what the request asked the cluster for.
+func (e *encoder) elasticsearch(call *api.Call, opaqueID []byte) {
+	e.raw(`,"elasticsearch":{"class":"`)
+	e.raw(call.Class.String())
+	e.raw(`"`)
+	e.string("api", call.Name)
+	if len(call.Index) > 0 {
+		e.scratch = api.DecodeSegment(e.scratch[:0], call.Index)
+		e.raw(`,"index":[`)
+		for rest, more := e.scratch, true; more; {
+			var name []byte
+			name, rest, more = bytes.Cut(rest, comma)
+			if len(name) == 0 {
+				continue
+			}
+			if e.buf[len(e.buf)-1] != '[' {
+				e.raw(`,`)
+			}
+			e.text(name)
+		}
+		e.raw(`]`)
+	}
+	if len(opaqueID) > 0 {
+		e.raw(`,"http":{"request":{"x_opaque_id":`)
+		e.text(opaqueID)
+		e.raw(`}}`)
+	}
+	e.raw(`}`)
+}
+
+var comma = []byte{','}
+
+// weir writes what the gateway did.
+func (e *encoder) weir(x *flows.Exchange) {
+	t := &x.Trace
+	e.raw(`,"weir":{"outcome":"`)
+	e.raw(t.Outcome.String())
+	e.raw(`"`)
+	e.string("entry", x.Entry)
+	e.string("flow", t.Flow)
+	e.string("limit", t.Limit)
+	if len(t.Cache) > 0 {
+		e.raw(`,"cache":`)
+		e.text(t.Cache)
+	}
+	if x.Tracing {
+		e.number("write", int64(x.WriteTime))
+	}
+	if t.Attempts > 0 {
+		e.raw(`,"upstream":{"attempts":`)
+		e.int(int64(t.Attempts))
+		e.string("cluster", t.Cluster)
+		e.string("node", t.Node)
+		e.number("queue", int64(t.Queued))
+		e.number("connect", int64(t.Connect))
+		e.number("first_byte", int64(t.FirstByte))
+		e.number("total", int64(t.Upstream))
+		e.raw(`}`)
+	}
+	e.raw(`}`)
+}
+
+func (e *encoder) raw(s string) { e.buf = append(e.buf, s...) }
+
+func (e *encoder) int(n int64) { e.buf = strconv.AppendInt(e.buf, n, 10) }
+
+// number writes a member behind others.
+func (e *encoder) number(name string, n int64) {
+	e.raw(`,"`)
+	e.raw(name)
+	e.raw(`":`)
+	e.int(n)
+}
+
+// string writes a member behind others, unless it is empty.
+func (e *encoder) string(name, s string) {
+	if s == "" {
+		return
+	}
+	e.raw(`,"`)
+	e.raw(name)
+	e.raw(`":`)
+	e.text(bytesOf(s))
+}
+
+func (e *encoder) text(b []byte) { e.buf = appendText(e.buf, b, maxText) }
+
+// query writes a raw query string with the values of parameters that carry secrets hidden. Such a value ends at the next &
+// only: nodes take a semicolon for a separator as well, and a secret that holds one would otherwise show its end.
+func (e *encoder) query(q []byte) {
+	q = withoutUser(q)
+	out := e.scratch[:0]
+	for start := 0; start < len(q); {
+		end := start + separator(q[start:], "&;")
+		name, _, hasValue := bytes.Cut(q[start:end], equals)
+		if hasValue && secretParam(name) {
+			end = start + separator(q[start:], "&")
+			out = append(append(append(out, name...), '='), obs.Redacted...)
+		} else {
+			out = append(out, q[start:end]...)
+		}
+		if end < len(q) {
+			out = append(out, q[end])
+		}
+		start = end + 1
+	}
+	e.scratch = out
+	e.text(out)
+}
+
+var equals = []byte{'='}
+
+// separator returns where the first of the separators stands, or the length of q.
+func separator(q []byte, separators string) int {
+	if i := bytes.IndexAny(q, separators); i >= 0 {
+		return i
+	}
+	return len(q)
+}
+
+// secretNames are query parameters whose values are credentials: of OAuth 2 (RFC 6749, RFC 6750), of signed URLs, and those
+// that people put in front of Elasticsearch. OpenSearch takes a JWT from a parameter of the operator's choice.
+var secretNames = []string{
+	"token", "access_token", "id_token", "refresh_token", "auth_token", "jwt", "jwttoken", "jwt_token", "bearer", "apikey", "api_key",
+	"api-key", "x-api-key", "auth", "authorization", "password", "passwd", "pwd", "secret", "client_secret", "client_assertion",
+	"assertion", "credentials", "sig", "signature", "x-amz-signature", "x-amz-security-token", "x-amz-credential",
+}
+
+// secretParam tells whether a parameter is one of those. Nodes decode names, so an escape must not hide one.
+func secretParam(raw []byte) bool {
+	var buf [32]byte
+	if len(raw) > 3*len(buf) {
+		return false
+	}
+	name := api.DecodeQuery(buf[:0], raw)
+	for _, s := range secretNames {
+		if wire.EqualFold(name, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutUser hides the user parts of URLs in a text. It copies only when there is a URL.
+func withoutUser(text []byte) []byte {
+	if !bytes.Contains(text, schemeEnd) {
+		return text
+	}
+	return []byte(obs.RedactText(string(text)))
+}
+
+var schemeEnd = []byte("://")

@@ -1,0 +1,464 @@
+package log
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"weir/elastic"
+	"weir/flows"
+	"weir/internal/conf"
+	"weir/internal/obs"
+	"weir/queue"
+	"weir/queue/disk"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// queues opens queues of a manager.
+type queues struct {
+	manager *disk.Manager
+	options disk.Options
+}
+
+func (q queues) Open(name string) (queue.Queue, error) { return q.manager.Open(name, q.options) }
+
+func newQueues(tb testing.TB, o disk.Options) queues {
+	tb.Helper()
+	in, err := disk.AcquireInstance(tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m := disk.NewManager(in, slog.New(slog.DiscardHandler))
+	tb.Cleanup(func() {
+		if err := errors.Join(m.Close(), in.Close()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return queues{m, o}
+}
+
+// started is a filter at work.
+type started struct {
+	*requestLogging
+	metrics *obs.Metrics
+	queue   queue.Queue
+}
+
+func start(tb testing.TB, q queues, c RequestLoggingConfig) *started {
+	tb.Helper()
+	c.QueueName = "requests"
+	p := new(conf.Problems)
+	b := flows.NewBuilder(flows.NewRegistry(), p)
+	b.Provide("queues", "default", q, nil)
+	f, _ := RequestLogging().Build(b, c).(*requestLogging)
+	if err := p.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	s := &started{requestLogging: f, metrics: obs.NewMetrics()}
+	if err := f.Start(&flows.Runtime{Metrics: s.metrics, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(f.Stop)
+	var err error
+	if s.queue, err = q.Open("requests"); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.queue.Close() })
+	return s
+}
+
+// handler is the end of a chain.
+type handler func(x *flows.Exchange) error
+
+func (h handler) Serve(x *flows.Exchange) error { return h(x) }
+
+var end = handler(func(*flows.Exchange) error { return nil })
+
+// records serves the exchanges and returns the records that came of them.
+func (s *started) records(t *testing.T, next flows.Handler, xs ...*flows.Exchange) [][]byte {
+	t.Helper()
+	for _, x := range xs {
+		_ = s.Serve(x, next)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.queue.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var out [][]byte
+	for len(out) < len(xs) {
+		block, err := s.queue.Peek(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range block.Records() {
+			out = append(out, bytes.Clone(r))
+		}
+		if err := s.queue.Advance(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// record returns the fields of the record of x, flattened to dotted names.
+func (s *started) record(t *testing.T, next flows.Handler, x *flows.Exchange) map[string]any {
+	t.Helper()
+	line := s.records(t, next, x)[0]
+	var o map[string]any
+	if err := json.Unmarshal(line, &o); err != nil {
+		t.Fatalf("%v in %s", err, line)
+	}
+	flat := map[string]any{}
+	flatten(flat, "", o)
+	return flat
+}
+
+func flatten(into map[string]any, prefix string, o map[string]any) {
+	for k, v := range o {
+		if inner, ok := v.(map[string]any); ok {
+			flatten(into, prefix+k+".", inner)
+			continue
+		}
+		into[prefix+k] = v
+	}
+}
+
+func (s *started) count(t *testing.T, outcome string) float64 {
+	t.Helper()
+	all, err := s.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "weir_log_records_total" && m.GetLabel()[0].GetValue() == outcome {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no series for %s", outcome)
+	return 0
+}
+
+// snapshot returns an exchange as a tracing flow gets it, with all that a record can hold.
+func snapshot() *flows.Exchange {
+	x := flows.Explaining("POST", "/logs-1,%3Clogs-%7Bnow%2Fd%7D%3E/_search?size=1&token=s3cret", "Host", "gw:8000",
+		"User-Agent", `curl/8 "x"`, "X-Opaque-Id", "job-7",
+		"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	x.Tracing = true
+	x.Start = time.Date(2024, 2, 29, 23, 59, 59, 7_000_000, time.UTC)
+	x.Entry = "es"
+	x.Request.Peer = netip.MustParseAddrPort("192.0.2.7:40000")
+	x.Request.ClientIP = x.Request.Peer.Addr()
+	x.Request.User = []byte("elastic")
+	x.Request.Body.Replace([]byte(`{"query":{}}`))
+	x.Response.Body.Replace([]byte(`{"took":1}`))
+	x.Response.Status = 502
+	x.RequestBytes, x.ResponseBytes, x.WriteTime = 12, 100, 5000
+	x.Trace = flows.Trace{
+		Outcome: flows.Failed, Flow: "cache_first", Cache: []byte("weir; fwd=miss"), Limit: "search", Cluster: "default",
+		Node: "10.0.0.1:9200", Attempts: 2, Queued: 1000, Connect: 2000, FirstByte: 3000, Upstream: 4000,
+		Err: &elastic.Error{Status: 502, Type: "bad_gateway_exception", Reason: "the answer broke off", Cause: io.ErrUnexpectedEOF},
+	}
+	return x
+}
+
+var volatile = regexp.MustCompile(`"id":"[0-9A-Z]{26}"|"duration":[0-9]+`)
+
+func TestRecordOfEverything(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1024, ResponseBody: 1024})
+	line := s.records(t, end, snapshot())[0]
+	got := volatile.ReplaceAllFunc(line, func(m []byte) []byte {
+		if bytes.HasPrefix(m, []byte(`"id"`)) {
+			return []byte(`"id":"01HQVWXYZ0000000000000000A"`)
+		}
+		return []byte(`"duration":1`)
+	})
+	got = append(got, '\n')
+	const golden = "testdata/record.json"
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
+func TestRecordOfAPlainExchange(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	x := flows.Explaining("GET", "/")
+	x.Tracing = true
+	x.Response.Status = 200
+	got := s.record(t, end, x)
+	for _, volatile := range []string{"@timestamp", "event.id", "event.duration"} {
+		if got[volatile] == nil {
+			t.Errorf("no %s", volatile)
+		}
+		delete(got, volatile)
+	}
+	want := map[string]any{
+		"event.kind": "event", "event.outcome": "success", "http.version": "1.1", "http.request.method": "GET",
+		"http.request.bytes": 18.0, "http.request.body.bytes": 0.0, "http.response.status_code": 200.0, "http.response.bytes": 0.0,
+		"url.path": "/", "elasticsearch.api": "info", "elasticsearch.class": "inspect", "weir.outcome": "local", "weir.write": 0.0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
+func TestClientGone(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	x := snapshot()
+	x.Trace.Outcome = flows.ClientGone
+	got := s.record(t, end, x)
+	if got["http.response.status_code"] != 499.0 || got["event.outcome"] != "unknown" {
+		t.Errorf("status %v, outcome %v; want 499, unknown", got["http.response.status_code"], got["event.outcome"])
+	}
+}
+
+func TestOrdinaryFlow(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	failing := handler(func(*flows.Exchange) error { return elastic.Errorf(429, "too_many", "slow down") })
+	x := flows.Explaining("GET", "/a/_search")
+	if err := s.Serve(x, failing); err == nil {
+		t.Error("the error did not come through")
+	}
+	got := s.record(t, failing, flows.Explaining("GET", "/a/_search"))
+	if got["http.response.status_code"] != 429.0 || got["error.type"] != "too_many" || got["event.outcome"] != "failure" {
+		t.Errorf("record of a refused exchange: %v", got)
+	}
+}
+
+func TestErrorOfATracingFlowIsNotTheExchanges(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	x := flows.Explaining("GET", "/")
+	x.Tracing, x.Response.Status = true, 200
+	got := s.record(t, handler(func(*flows.Exchange) error { return io.ErrNoProgress }), x)
+	if got["http.response.status_code"] != 200.0 || got["error.type"] != nil {
+		t.Errorf("record: %v", got)
+	}
+}
+
+func TestIDsAreUnique(t *testing.T) {
+	q := newQueues(t, disk.Options{})
+	seen := map[string]bool{}
+	for range 2 { // as after a reload
+		s := start(t, q, RequestLoggingConfig{})
+		var xs []*flows.Exchange
+		for range 100 {
+			xs = append(xs, snapshot())
+		}
+		for _, line := range s.records(t, end, xs...) {
+			var r struct{ Event struct{ ID string } }
+			if err := json.Unmarshal(line, &r); err != nil {
+				t.Fatal(err)
+			}
+			if seen[r.Event.ID] || len(r.Event.ID) != 26 {
+				t.Fatalf("id %q", r.Event.ID)
+			}
+			seen[r.Event.ID] = true
+		}
+	}
+}
+
+func TestSecretsAreHidden(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1 << 10})
+	f := func(x *flows.Exchange, field string, want any) {
+		t.Helper()
+		x.Tracing = true
+		got := s.record(t, end, x)
+		if got[field] != want {
+			t.Errorf("%s of %s: %v, want %v", field, x.Request.Target, got[field], want)
+		}
+	}
+	get := func(target string, header ...string) *flows.Exchange { return flows.Explaining("GET", target, header...) }
+	f(get("/_search?token=s3cret"), "url.query", "token=***")
+	f(get("/_search?a=1&JWT=s3cret&b=2"), "url.query", "a=1&JWT=***&b=2")
+	f(get("/_search?%74oken=s3cret"), "url.query", "%74oken=***")
+	f(get("/_search?a=1;token=s3;cret&b"), "url.query", "a=1;token=***&b")
+	f(get("/_search?token&q=token"), "url.query", "token&q=token")
+	f(get("/_search?url=http://u:s3cret@h/"), "url.query", "url=http://***@h/")
+	f(get("/http://u:s3cret@h/"), "url.path", "/http://***@h/")
+	f(get("/", "User-Agent", "bot (+https://u:s3cret@h/)"), "user_agent.original", "bot (+https://***@h/)")
+	f(get("/", "Authorization", "Basic s3cret"), "http.request.body.content", nil)
+
+	post := func(target, body string, header ...string) *flows.Exchange {
+		x := flows.Explaining("POST", target, header...)
+		x.Request.Body.Replace([]byte(body))
+		return x
+	}
+	const content = "http.request.body.content"
+	f(post("/_search", `{"a":1}`), content, `{"a":1}`)
+	f(post("/_security/user/u", `{"password":"s3cret"}`), content, nil)
+	f(post("/_reindex", `{"source":{"remote":{"password":"s3cret"}}}`), content, nil)
+	f(post("/_search", "\x1f\x8b\x08", "Content-Encoding", "gzip"), content, nil)
+	f(post("/_search", strings.Repeat("x", 1010)+` http://u:s3cret@h`), content, strings.Repeat("x", 1010)+" http://")
+}
+
+func TestHeaderSecretsStayOut(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	x := flows.Explaining("GET", "/", "Authorization", "ApiKey s3cret", "Cookie", "s3cret", "es-secondary-authorization", "s3cret")
+	if line := s.records(t, end, x)[0]; bytes.Contains(line, []byte("s3cret")) {
+		t.Errorf("a secret in %s", line)
+	}
+}
+
+func TestFullQueueIsCounted(t *testing.T) {
+	// A block of one record, and a disk that is given no chance to be faster than a loop is slow.
+	s := start(t, newQueues(t, disk.Options{MaxBytes: 16 << 10, BlockSize: 2 << 10, MaxRecord: 2 << 10}), RequestLoggingConfig{})
+	for range 2000 {
+		if err := s.Serve(snapshot(), end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if queued, refused := s.count(t, "queued"), s.count(t, "refused"); refused == 0 || queued == 0 || queued+refused != 2000 {
+		t.Errorf("%v queued, %v refused of 2000", queued, refused)
+	}
+}
+
+func TestTooLargeIsCounted(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{MaxRecord: 100}), RequestLoggingConfig{})
+	_ = s.Serve(snapshot(), end)
+	if got := s.count(t, "failed"); got != 1 {
+		t.Errorf("%v failed, want 1", got)
+	}
+}
+
+func TestMetricNames(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	if err := errors.Join(obs.CheckNames(s.metrics.Describe()), s.metrics.Err()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadQueueNames(t *testing.T) {
+	p := new(conf.Problems)
+	b := flows.NewBuilder(flows.NewRegistry(), p)
+	b.Provide("queues", "default", queues{}, nil)
+	if f := RequestLogging().Build(b, RequestLoggingConfig{QueueName: "a/b"}); f != nil || !p.HasErrors() {
+		t.Errorf("built %v with problems %v", f, p.Err())
+	}
+}
+
+func TestExamplesLoad(t *testing.T) {
+	reg := flows.NewRegistry()
+	flows.Register(reg, RequestLogging())
+	for _, e := range RequestLogging().Examples {
+		list, p := conf.Parse("example.yml", "- name: main\n  filter:\n  "+e.YAML, nil)
+		b := flows.NewBuilder(reg, p)
+		b.Provide("queues", "default", queues{}, nil)
+		b.Define(list)
+		if err := p.Err(); err != nil {
+			t.Errorf("%s: %v", e.Title, err)
+		}
+	}
+}
+
+func TestStopWithoutStart(*testing.T) { new(requestLogging).Stop() }
+
+func TestTraceID(t *testing.T) {
+	f := func(parent, want string) {
+		t.Helper()
+		if got := string(traceID([]byte(parent))); got != want {
+			t.Errorf("%q: %q, want %q", parent, got, want)
+		}
+	}
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	f("00-"+id+"-b7ad6b7169203331-01", id)
+	f("01-"+id+"-b7ad6b7169203331-01-more", id)
+	f("00-"+id+"-b7ad6b7169203331-01-more", "")
+	f("00-"+id+"-b7ad6b7169203331-0", "")
+	f("ff-"+id+"-b7ad6b7169203331-01", "")
+	f("00-"+strings.ToUpper(id)+"-b7ad6b7169203331-01", "")
+	f("00-"+strings.Repeat("0", 32)+"-b7ad6b7169203331-01", "")
+	f("00-"+id+"-0000000000000000-01", "")
+	f("00-"+id+"_b7ad6b7169203331-01", "")
+	f("", "")
+}
+
+func TestAppendText(t *testing.T) {
+	f := func(in string, limit int, want string) {
+		t.Helper()
+		if got := string(appendText(nil, []byte(in), limit)); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+	f("", 9, `""`)
+	f("a\"b\\c", 9, `"a\"b\\c"`)
+	f("\x00\n\t\x1f\x7f", 9, "\"\\u0000\\n\\u0009\\u001f\x7f\"")
+	f("größe", 99, `"größe"`)
+	f("a\xff\xc3", 99, "\"a\uFFFD\uFFFD\"")
+	f("\uFFFD", 99, "\"\uFFFD\"")
+	f("größe", 3, `"gr"`)
+	f("größe", 4, `"grö"`)
+	f("abc\U0001F600", 6, `"abc"`)
+	f("\x80\x80\x80\x80\x80", 4, "\"\uFFFD\uFFFD\uFFFD\uFFFD\"")
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add("/a/_search", "q=x&token=y", "ua", []byte(`{"a":"ü"}`), "weir; hit")
+	f.Add("/%zz/\xff", ";&=%", "\x00\"\\", []byte("\xff\xfe\n"), "\r\n")
+	f.Add("/http://u:p@h/", "jwt=%", "http://", []byte("://@"), "")
+	var n ids
+	n.begin()
+	e := new(encoder)
+	f.Fuzz(func(t *testing.T, path, query, agent string, body []byte, cache string) {
+		x := flows.Explaining("GET", path+"?"+query, "User-Agent", agent, "X-Opaque-Id", query, "traceparent", agent)
+		x.Tracing = len(path)%2 == 0
+		x.Request.Body.Replace(body)
+		x.Response.Body.Replace(body)
+		x.Request.User = []byte(agent)
+		x.Trace = flows.Trace{Attempts: 1, Flow: path, Cluster: agent, Cache: []byte(cache), Err: elastic.Errorf(500, path, "%s", query)}
+		line := e.record(x, x.Trace.Err, &n, &RequestLoggingConfig{RequestBody: 64, ResponseBody: 8})
+		if !json.Valid(line) || !utf8.Valid(line) || bytes.IndexByte(line, '\n') >= 0 {
+			t.Fatalf("not one line of JSON: %q", line)
+		}
+	})
+}
+
+func TestRecordDoesNotAllocate(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1 << 10})
+	x := snapshot()
+	x.Trace.Err = nil
+	n := testing.AllocsPerRun(1000, func() { _ = s.Serve(x, end) })
+	if n > 0 && !raced {
+		t.Errorf("%v allocations a record, want 0", n)
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	x := snapshot()
+	x.Trace.Err = nil
+	var n ids
+	n.begin()
+	e := new(encoder)
+	c := &RequestLoggingConfig{}
+	b.ReportAllocs()
+	for b.Loop() {
+		e.record(x, nil, &n, c)
+	}
+}
