@@ -168,9 +168,6 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) Close() error {
 	b.prefix = nil
 	if b.c != nil {
-		if b.cancel != nil {
-			b.cancel.Disarm()
-		}
 		b.err = errStreamClosed
 		b.drop()
 	}

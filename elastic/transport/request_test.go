@@ -74,7 +74,11 @@ func TestRequestIsWrittenAsGiven(t *testing.T) {
 
 	// Extra fields come behind and replace; a client's Connection field cannot strike them out.
 	f(m("GET", &Request{
-		Target: []byte("/"), Header: h("authorization", "theirs", "A", "1", "Connection", "authorization"),
+		Target: []byte("/"), Header: h("authorization", "theirs", "A", "1", "AUTHORIZATION", "theirs"),
+		Extra: []wire.Field{{Name: []byte("Authorization"), Value: []byte("ours")}},
+	}), "GET / HTTP/1.1\nHost: es.test\nA: 1\nAuthorization: ours\n\n")
+	f(m("GET", &Request{
+		Target: []byte("/"), Header: h("A", "1", "Connection", "authorization"),
 		Extra: []wire.Field{
 			{Name: []byte("Authorization"), Value: []byte("ours")},
 			{Name: []byte("Via"), Value: []byte("1.1 weir")}, {Name: []byte("Host"), Value: []byte("x")},

@@ -179,3 +179,48 @@ func TestPlainNodeInPlaceOfTLS(t *testing.T) {
 		t.Errorf("%+v", *e)
 	}
 }
+
+// TestLimitsOfEarlierExchangesDoNotStrikeOverTLS holds for a write limit that passed while the connection was idle: over
+// TLS a write that it cuts short could not go on.
+func TestLimitsOfEarlierExchangesDoNotStrikeOverTLS(t *testing.T) {
+	ca := issue(t, nil, true)
+	leaf := issue(t, ca, false)
+	server := &tls.Config{
+		Certificates:           []tls.Certificate{{Certificate: [][]byte{leaf.cert.Raw}, PrivateKey: leaf.key}},
+		SessionTicketsDisabled: true, // their writes would meet the client's in the pipe, which has no buffer
+	}
+	client, err := TLSConfig(TLSOptions{CA: ca.certPEM(), ServerName: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := func(_ int, raw net.Conn, _ *bufio.Reader) {
+		c := tls.Server(raw, server)
+		slow(0, c, bufio.NewReader(c))
+	}
+	o := Options{TLS: client, WriteTimeout: 5 * time.Second, HeadTimeout: 5 * time.Second, IdleTimeout: time.Hour}
+	// The certificate was made at the time of the machine, which a bubble does not have.
+	client.Time = func() time.Time { return leaf.cert.NotBefore.Add(time.Minute) }
+	server.Time = client.Time
+	bubble(t, o, answers, func(t *testing.T, n *Node) {
+		for range 3 {
+			do(t, n, get("4s"))
+			<-time.After(time.Minute)
+		}
+		if s := n.Stats(); s.Dials != 1 || s.FreshRetries != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+
+	// What a TLS write that failed had sent is not known: it must count as sent.
+	deaf := func(_ int, raw net.Conn, _ *bufio.Reader) {
+		c := tls.Server(raw, server)
+		if c.Handshake() == nil {
+			<-time.After(time.Hour)
+		}
+	}
+	bubble(t, o, deaf, func(t *testing.T, n *Node) {
+		if e := timesOut(t, n, get("/"), Write, 5*time.Second+time.Duration(answerGrace)); e.Written == 0 {
+			t.Errorf("%+v", *e)
+		}
+	})
+}
