@@ -38,7 +38,8 @@ func (c *Call) Gone() <-chan struct{} { return c.gone }
 // Finished returns a channel that is closed when the node has answered the call or has given it up.
 func (c *Call) Finished() <-chan struct{} { return c.finished }
 
-// Status waits for the end of the call and returns the status of its answer, 0 if there was none.
+// Status waits for the end of the call and returns the status of the answer that the node gave or tried to send, 0 if
+// there was none.
 func (c *Call) Status() int {
 	<-c.finished
 	return c.status

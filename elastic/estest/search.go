@@ -20,6 +20,7 @@ const maxWindow = 10_000
 type hit struct {
 	ix    *index
 	shard int
+	at    int // place within the shard
 	doc   *document
 	score float32
 	keys  []sortKey
@@ -363,7 +364,7 @@ func (r *request) run(indices []*index, s *searchSpec) (*found, error) {
 			status: 500, typ: "node_disconnected_exception", reason: "disconnected",
 		}))
 	}
-	slices.SortStableFunc(f.hits, func(a, b hit) int { return s.compare(a, b) })
+	slices.SortFunc(f.hits, s.compare)
 	return f, nil
 }
 
@@ -397,8 +398,10 @@ func (r *request) runIndex(f *found, ix *index, s *searchSpec) error {
 			if !ok || float64(score) < s.minScore {
 				continue
 			}
-			h := hit{ix: ix, shard: number, doc: d, score: score}
-			f.matched = append(f.matched, h)
+			h := hit{ix: ix, shard: number, at: at, doc: d, score: score}
+			if s.aggs != nil {
+				f.matched = append(f.matched, h)
+			}
 			if post != nil {
 				if _, ok := post(d); !ok {
 					continue
@@ -489,7 +492,7 @@ func (k sortKey) compare(o sortKey) int {
 	return cmp.Or(cmp.Compare(k.v.f, o.v.f), cmp.Compare(k.v.s, o.v.s))
 }
 
-// compare orders hits: by the sort fields, or by score; then by shard, as nodes do.
+// compare orders hits: by the sort fields, or by score; then by shard and by age, as nodes do. No two hits are equal.
 func (s *searchSpec) compare(a, b hit) int {
 	for i, sort := range s.sorts {
 		if order := sort.compare(a.keys[i], b.keys[i]); order != 0 {
@@ -501,7 +504,7 @@ func (s *searchSpec) compare(a, b hit) int {
 			return order
 		}
 	}
-	return cmp.Or(cmp.Compare(a.ix.name, b.ix.name), cmp.Compare(a.shard, b.shard))
+	return cmp.Or(cmp.Compare(a.ix.name, b.ix.name), cmp.Compare(a.shard, b.shard), cmp.Compare(a.at, b.at))
 }
 
 func (s sortSpec) compare(a, b sortKey) int {

@@ -1,6 +1,7 @@
 // Package agree holds requests with the answers that real nodes gave to them, and a runner that compares a node's answers
 // with these. It keeps the in-memory cluster of estest honest: the same list runs against that cluster and against
-// Elasticsearch and OpenSearch.
+// Elasticsearch and OpenSearch. go test ./elastic/estest/agree -node URL -engine opensearch3 runs it against a real node;
+// with -update the node's answers become those of its engine.
 //
 // It is not a conformance suite of either product. It compares what clients read: times, ids made by the node, scores,
 // nested causes and positions in error texts are left out, and the order of members within an object is not compared.
