@@ -4,6 +4,7 @@
 package filters
 
 import (
+	"weir/filters/cache"
 	"weir/filters/debug"
 	"weir/filters/log"
 	"weir/filters/route"
@@ -21,6 +22,9 @@ func Registry() *flows.Registry {
 
 // Register adds all filters to r.
 func Register(r *flows.Registry) {
+	flows.Register(r, cache.GetCache())
+	flows.Register(r, cache.SetCache())
+	flows.Register(r, cache.Cache())
 	flows.Register(r, debug.Echo())
 	flows.Register(r, debug.Drop())
 	flows.Register(r, log.RequestLogging())

@@ -1,0 +1,114 @@
+package cache
+
+import (
+	"time"
+
+	"weir/flows"
+	"weir/internal/wire"
+)
+
+// entryOverhead is what an entry takes beside its bytes: structs, the store's node and its place in a hash table. Measured
+// with 200,000 entries and rounded up.
+const entryOverhead = 320
+
+// An Entry is an answer that may be given to others. It never changes, because it may be on its way to clients at any time,
+// and is never pooled for the same reason.
+type Entry struct {
+	status int
+	fields []wire.Field // by allow-list
+	body   []byte
+	asked  time.Time // when the node was asked: the answer is as old as that
+	fresh  time.Time // until when it may be given
+}
+
+// newEntry copies the answer of x.
+func newEntry(x *flows.Exchange, body []byte, asked time.Time) *Entry {
+	e := &Entry{status: x.Response.Status, asked: asked}
+	size, fields := len(body), 0
+	for _, f := range x.Response.Header.Fields() {
+		if kept(f.Name, e.status) {
+			size += len(f.Name) + len(f.Value)
+			fields++
+		}
+	}
+	buf := append(make([]byte, 0, size), body...)
+	e.body = buf[:len(body):len(body)]
+	e.fields = make([]wire.Field, 0, fields)
+	for _, f := range x.Response.Header.Fields() {
+		if kept(f.Name, e.status) {
+			start := len(buf)
+			buf = append(append(buf, f.Name...), f.Value...)
+			middle := start + len(f.Name)
+			e.fields = append(e.fields, wire.Field{Name: buf[start:middle:middle], Value: buf[middle:]})
+		}
+	}
+	return e
+}
+
+// maxFailure is the largest failed or partial answer that is copied for those who wait for it.
+const maxFailure = 1 << 20
+
+// failure copies a failed or partial answer for callers whose request is the same in every respect. It returns nil if the
+// answer is for the one who got it only.
+func failure(x *flows.Exchange, asked time.Time) *Entry {
+	r := &x.Response
+	if r.Status != 200 && r.Status < 400 || !r.Body.Buffered() || r.Body.Len() > maxFailure {
+		return nil
+	}
+	for _, f := range r.Header.Fields() {
+		if wire.EqualFold(f.Name, "set-cookie") || wire.EqualFold(f.Name, "content-encoding") ||
+			wire.EqualFold(f.Name, "cache-control") || wire.EqualFold(f.Name, "vary") {
+			return nil
+		}
+	}
+	body, err := r.Body.Bytes(maxFailure)
+	if err != nil {
+		return nil
+	}
+	return newEntry(x, body, asked)
+}
+
+// kept tells whether a field of an answer may be given to other callers. Everything that is not known to be the same for
+// all of them is left out: nodes echo X-Opaque-Id (elastic/elasticsearch#81433), proxies set cookies and trace ids.
+func kept(name []byte, status int) bool {
+	switch len(name) {
+	case len("warning"):
+		return wire.EqualFold(name, "warning")
+	case len("content-type"):
+		return wire.EqualFold(name, "content-type")
+	case len("x-elastic-product"):
+		return wire.EqualFold(name, "x-elastic-product")
+	case len("x-opensearch-version"):
+		return wire.EqualFold(name, "x-opensearch-version")
+	case len("retry-after"):
+		return status >= 400 && wire.EqualFold(name, "retry-after")
+	case len("www-authenticate"):
+		return status >= 400 && wire.EqualFold(name, "www-authenticate")
+	}
+	return false
+}
+
+// weight returns the bytes of memory that e takes.
+func (e *Entry) weight() int64 {
+	n := int64(entryOverhead + len(e.body))
+	for _, f := range e.fields {
+		n += int64(len(f.Name) + len(f.Value))
+	}
+	return n
+}
+
+// age returns how old the answer is.
+func (e *Entry) age(now time.Time) time.Duration { return max(0, now.Sub(e.asked)) }
+
+var opaqueID = []byte("X-Opaque-Id")
+
+// give makes e the response of x.
+func (e *Entry) give(x *flows.Exchange) {
+	x.Reply(e.status, "", e.body)
+	for i := range e.fields {
+		x.Response.Header.Add(e.fields[i].Name, e.fields[i].Value)
+	}
+	if id := x.Request.Header.Get("x-opaque-id"); id != nil {
+		x.Response.Header.Add(opaqueID, id) // as a node would
+	}
+}

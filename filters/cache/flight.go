@@ -1,0 +1,148 @@
+package cache
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/elastic/query"
+)
+
+const (
+	// joinable is how old a flight may be to be joined. A caller who gave up after the usual half minute and asks again
+	// must not be tied to an upstream call that hangs.
+	joinable = 30 * time.Second
+	// missFor is how long requests for a key whose answers cannot be shared do not wait for each other.
+	missFor = 30 * time.Second
+	// narrowCap is how many of those who waited for an answer that turned out to be too large go to the upstream at a time.
+	narrowCap = 4
+
+	flightShards = 32
+	shardMarks   = 256 // marks in one shard
+)
+
+// A flight is one upstream call whose answer several exchanges wait for. It runs in the exchange of its leader.
+type flight struct {
+	key     query.Key
+	begun   time.Time
+	done    chan struct{} // closed when landed
+	waiters atomic.Int64
+	landed  atomic.Bool
+
+	// The fields below are set before done is closed and do not change then.
+	entry   *Entry // the answer, or nil
+	err     error  // of the upstream, instead of an answer
+	partial bool   // entry or err are only for callers with the same dropped parameters
+	why     query.Reason
+	dropped [32]byte
+	lost    bool          // it ended for a reason of the leader's own: try again
+	narrow  chan struct{} // waiters take a slot here to go on by themselves; nil: no limit
+}
+
+// held tells whether somebody waits for the flight, so that it must not end with its leader's client.
+func (f *flight) held() bool { return !f.landed.Load() && f.waiters.Load() > 0 }
+
+// serves tells whether the flight has something for a request with these dropped parameters.
+func (f *flight) serves(dropped *[32]byte) bool {
+	return (f.entry != nil || f.err != nil) && (!f.partial || f.dropped == *dropped)
+}
+
+// flights are the upstream calls that are running, by the full key of their answer: who asks with other credentials, or
+// after a write was seen, has another key. It also remembers, for a while, keys for which waiting is pointless.
+type flights struct {
+	shards  [flightShards]flightShard
+	waiting atomic.Int64
+}
+
+type flightShard struct {
+	mu    sync.Mutex // guards the fields below
+	open  map[query.Key]*flight
+	marks map[query.Key]time.Time // until when
+}
+
+func newFlights() *flights {
+	fs := &flights{}
+	for i := range fs.shards {
+		fs.shards[i].open = map[query.Key]*flight{}
+		fs.shards[i].marks = map[query.Key]time.Time{}
+	}
+	return fs
+}
+
+func (fs *flights) shard(key *query.Key) *flightShard { return &fs.shards[key[31]%flightShards] }
+
+// join returns the flight to wait for, or a new one that the caller leads and must land, or nil if the caller should go on
+// by itself. maxAge bounds how long ago the flight began; below 0 it does not matter.
+func (fs *flights) join(key *query.Key, now time.Time, maxAge time.Duration) (f *flight, lead bool) {
+	s := fs.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if until, ok := s.marks[*key]; ok {
+		if now.Before(until) {
+			return nil, false
+		}
+		delete(s.marks, *key)
+	}
+	if f := s.open[*key]; f != nil {
+		age := now.Sub(f.begun)
+		if age < joinable && (maxAge < 0 || age < maxAge) {
+			f.waiters.Add(1)
+			fs.waiting.Add(1)
+			return f, false
+		}
+	}
+	f = &flight{key: *key, begun: now, done: make(chan struct{})}
+	s.open[*key] = f
+	return f, true
+}
+
+// leave takes back a join as a waiter.
+func (fs *flights) leave(f *flight) {
+	f.waiters.Add(-1)
+	fs.waiting.Add(-1)
+}
+
+// land ends a flight. If mark is set, requests for its key do not wait for each other for a while.
+func (fs *flights) land(f *flight, now time.Time, mark bool) {
+	s := fs.shard(&f.key)
+	s.mu.Lock()
+	if s.open[f.key] == f {
+		delete(s.open, f.key)
+	}
+	if mark {
+		s.mark(&f.key, now)
+	}
+	s.mu.Unlock()
+	f.landed.Store(true)
+	close(f.done)
+}
+
+// mark remembers key. When there is no room, what has run out goes first, and then whatever comes.
+func (s *flightShard) mark(key *query.Key, now time.Time) {
+	if len(s.marks) >= shardMarks {
+		for k, until := range s.marks {
+			if !now.Before(until) {
+				delete(s.marks, k)
+			}
+		}
+	}
+	for k := range s.marks {
+		if len(s.marks) < shardMarks {
+			break
+		}
+		delete(s.marks, k)
+	}
+	s.marks[*key] = now.Add(missFor)
+}
+
+// count returns the number of running flights.
+func (fs *flights) count() int {
+	n := 0
+	for i := range fs.shards {
+		s := &fs.shards[i]
+		s.mu.Lock()
+		n += len(s.open)
+		s.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,163 @@
+package cache
+
+import (
+	"slices"
+
+	"weir/elastic/query"
+	"weir/flows"
+	"weir/internal/conf"
+)
+
+// KeyConfig says which requests are alike. All cache filters that look for answers have it.
+type KeyConfig struct {
+	// Who shares answers: callers with the same credentials, or everybody. `shared` is right only where no index has
+	// document or field level security and everybody who reaches the flow may read all that is searched.
+	Identity string `conf:"identity" enum:"per_credential,shared"`
+	// Make the caller's address part of who asks, for clusters that map roles by host.
+	ByAddress bool `conf:"by_address"`
+	// What a custom `?preference` does to the key: `auto` leaves it out when no hits are asked for. Copies of a shard may
+	// order hits of equal score differently.
+	Preference string `conf:"preference" enum:"auto,keep,drop"`
+	// Whether searches with scripts are cached: `deterministic` says that scripts give the same for the same documents.
+	Scripts string `conf:"scripts" enum:"bypass,deterministic"`
+	// Largest body of a request that is cached.
+	MaxRequest conf.Bytes `conf:"max_request_size" min:"1kb" max:"64mb"`
+}
+
+func defaultKey() KeyConfig {
+	return KeyConfig{Identity: "per_credential", Preference: "auto", Scripts: "bypass", MaxRequest: 1 << 20}
+}
+
+// options returns the options of a Keyer.
+func (c *KeyConfig) options(b *flows.Builder, headers, args []string) query.Options {
+	o := query.Options{
+		ByAddress: c.ByAddress, DeterministicScripts: c.Scripts == "deterministic", MaxBody: int(c.MaxRequest),
+		ExtraHeaders: headers, ExtraArgs: args,
+	}
+	if c.Identity == "shared" {
+		o.Identity = query.Shared
+		b.Warnf("identity", "everybody who reaches this flow is given what anybody with rights has searched")
+	}
+	switch c.Preference {
+	case "keep":
+		o.Preference = query.PreferenceKeep
+	case "drop":
+		o.Preference = query.PreferenceDrop
+	}
+	return o
+}
+
+// check reports options that make no Keyer. The secret is none of the configuration's business.
+func check(b *flows.Builder, field string, o query.Options) bool {
+	o.Secret, o.MemoBytes = make([]byte, 32), -1
+	if _, err := query.NewKeyer(o); err != nil {
+		b.Errorf(field, "%v", err)
+		return false
+	}
+	return true
+}
+
+// GetCacheConfig is the configuration of get_cache.
+type GetCacheConfig struct {
+	// Requests that are not cached: those whose path has one of these as a whole segment, or whose URL has one of these
+	// parameters.
+	PassPatterns conf.Strings `conf:"pass_patterns"`
+	// What else makes two requests different.
+	HashFactor HashFactor `conf:"hash_factor"`
+	// Kind of store, as for set_cache. Answers are found in whatever store set_cache put them.
+	CacheType string `conf:"cache_type"`
+	// Statuses of answers that are stored. Whatever stands here, only answers with 200 are.
+	ValidatedStatusCode []int `conf:"validated_status_code"`
+	// Smallest answer that is stored; -1 is no limit.
+	MinResponseSize conf.Bytes `conf:"min_response_size" min:"-1"`
+	// Largest answer that is stored; -1 leaves it to set_cache.
+	MaxResponseSize conf.Bytes `conf:"max_response_size" min:"-1"`
+
+	Key KeyConfig `conf:",inline"`
+}
+
+// HashFactor adds to what makes two requests different. It takes nothing away from that.
+type HashFactor struct {
+	// Header fields that are part of the key. `*` is every field that is not known to change no answer; known are fields
+	// of one hop, of tracing, of codings and languages, and those that name the client program.
+	Header conf.Strings `conf:"header"`
+	// Whether the path is part of the key. It always is.
+	Path bool `conf:"path"`
+	// Whether the body is part of the key. It always is.
+	Body bool `conf:"body"`
+	// URL parameters that are part of the key although they change no complete answer, such as timeout. All others always
+	// are.
+	QueryArgs conf.Strings `conf:"query_args"`
+	// Requests that are cached in spite of pass_patterns.
+	MustCache MustCache `conf:"must_cache"`
+}
+
+// MustCache names requests.
+type MustCache struct {
+	// Methods; none means every method.
+	Method conf.Strings `conf:"method"`
+	// Segments of the path, of which the request must have one.
+	Path conf.Strings `conf:"path"`
+}
+
+type getCache struct{ lookup }
+
+// GetCache declares the filter get_cache.
+func GetCache() flows.Factory[GetCacheConfig] {
+	return flows.Factory[GetCacheConfig]{
+		Name: "get_cache", Family: "cache",
+		Summary: "Answers searches from the cache, and lets one of many that are alike go on. It stands above the upstream filter, set_cache below.",
+		Default: func() GetCacheConfig {
+			return GetCacheConfig{
+				CacheType: "otter", HashFactor: HashFactor{Path: true, Body: true}, MinResponseSize: -1, MaxResponseSize: -1,
+				Key: defaultKey(),
+			}
+		},
+		Build: buildGetCache,
+		Examples: []flows.Example{
+			{Title: "Count requests are not cached", YAML: "- get_cache: {pass_patterns: [_count]}"},
+		},
+	}
+}
+
+func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
+	storeKind(b, "cache_type", c.CacheType)
+	checkStatuses(b, c.ValidatedStatusCode)
+	for name, given := range map[string]bool{"path": c.HashFactor.Path, "body": c.HashFactor.Body} {
+		if !given {
+			b.Problems.Warnf(b.Node("hash_factor").Get(name), "the %s stays in the key: without it one search would get the answer of another", name)
+		}
+	}
+	o := c.Key.options(b, c.HashFactor.Header, c.HashFactor.QueryArgs)
+	if !check(b, "hash_factor", o) {
+		return nil
+	}
+	return &getCache{lookup{
+		options: o, pass: setOf(c.PassPatterns), flow: b.FlowName(),
+		must:  mustCache{methods: setOf(c.HashFactor.MustCache.Method), paths: setOf(c.HashFactor.MustCache.Path)},
+		least: int64(c.MinResponseSize), most: int64(c.MaxResponseSize),
+	}}
+}
+
+// checkStatuses reports statuses that would be stored in the classic form and are not.
+func checkStatuses(b *flows.Builder, list []int) {
+	if i := slices.IndexFunc(list, func(s int) bool { return s != 200 }); i >= 0 {
+		b.Warnf("validated_status_code", "only answers with status 200 are stored; %d is passed on", list[i])
+	}
+}
+
+func setOf(list []string) map[string]bool {
+	set := make(map[string]bool, len(list))
+	for _, s := range list {
+		set[s] = true
+	}
+	return set
+}
+
+// Start implements flows.Starter.
+func (f *getCache) Start(rt *flows.Runtime) error { return f.start(rt) }
+
+// Stop implements flows.Stopper.
+func (f *getCache) Stop() { f.stop() }
+
+func (f *getCache) Serve(x *flows.Exchange, next flows.Handler) error { return f.serve(x, next) }

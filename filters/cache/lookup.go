@@ -1,0 +1,398 @@
+package cache
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"weir/elastic"
+	"weir/elastic/api"
+	"weir/elastic/query"
+	"weir/flows"
+	"weir/internal/obs"
+)
+
+// lookup is the part of a cache that stands above the upstream filter: it answers what it can, and lets one request of
+// many that are alike go on.
+type lookup struct {
+	options query.Options
+	pass    map[string]bool // path segments and names of URL parameters that are not cached
+	must    mustCache
+	least   int64    // bytes of an answer that is stored
+	most    int64    // -1: as set_cache says
+	flow    string   // in which the filter is configured
+	keep    *storing // of the filter cache; nil for get_cache
+
+	shared   *shared
+	keyer    *query.Keyer
+	budget   *flows.Budget
+	requests [outcomes]obs.Counter
+	forget   func()
+}
+
+// mustCache are exceptions from pass patterns.
+type mustCache struct {
+	methods map[string]bool // none: all
+	paths   map[string]bool // segments
+}
+
+// outcome says what a cache did with a request.
+type outcome uint8
+
+const (
+	outcomeHit outcome = iota
+	outcomeMiss
+	outcomeShared
+	outcomeBypass
+	outcomeRefused // only-if-cached, and it was not
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"hit", "miss", "shared", "bypass", "refused"}
+
+// start readies l for requests.
+func (l *lookup) start(rt *flows.Runtime) error {
+	var err error
+	if l.shared, err = sharedOf(rt); err != nil {
+		return err
+	}
+	o := l.options
+	o.Secret = l.shared.secret
+	if l.keyer, err = query.NewKeyer(o); err != nil {
+		return err
+	}
+	l.budget = rt.Budget
+	requests := rt.Metrics.Counter("weir_cache_requests_total", "Requests that came to a cache, by what it did with them.",
+		"flow", "outcome")
+	for o := range l.requests {
+		l.requests[o] = requests.With(l.flow, outcomeNames[o])
+	}
+	l.forget = rt.Metrics.GaugeFunc("weir_cache_memo_bytes", "Memory in which keys of recent requests are remembered.", "flow").
+		Set(func() float64 { return float64(l.keyer.MemoBytes()) }, l.flow)
+	return nil
+}
+
+func (l *lookup) stop() {
+	if l.forget != nil {
+		l.forget()
+		l.forget = nil
+	}
+}
+
+// errClientLeft ends the wait of an exchange whose client has left.
+var errClientLeft = errors.New("the client left while it waited for the answer to a request like its own")
+
+// serve answers x from the cache or with the answer of next. It is the way of a request through the cache from top to
+// bottom.
+func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
+	if x.Tracing {
+		return next.Serve(x)
+	}
+	t := l.shared.take(x)
+	if t == nil {
+		return next.Serve(x)
+	}
+	defer t.done()
+	t.least, t.most = l.least, l.most
+	why, err := l.judge(x, t)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return l.bypass(x, next, t, why)
+	}
+	fwd, now := "miss", time.Now()
+	if e := l.find(t); e != nil {
+		if fwd = t.refusal(e, now); fwd == "" {
+			l.hit(x, t, e, now)
+			return nil
+		}
+	}
+	if t.verdict.OnlyIfCached {
+		l.requests[outcomeRefused].Inc()
+		x.Trace.Outcome = flows.Denied
+		t.sayForward(x, fwd, "", "")
+		return elastic.Errorf(504, "not_cached_exception", "only-if-cached was asked for, and there is no stored answer")
+	}
+	return l.fetch(x, next, t, fwd)
+}
+
+func (t *ticket) done() { t.busy, t.open = false, false }
+
+// judge works out the key of x, or why it passes the cache by.
+func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.shared.fault(p)
+			why, err = reasonFault, nil
+		}
+	}()
+	c := x.Call()
+	switch {
+	case c.Name != "search" && c.Name != "count":
+		return query.ReasonAPI, nil
+	case c.Idempotency == api.Context:
+		return query.ReasonScroll, nil
+	case c.Idempotency != api.Read, bytes.Contains(x.Request.Path, twoSlashes):
+		return reasonPath, nil
+	case l.passes(x, t):
+		return reasonPass, nil
+	case refusesPlain(&x.Request.Header):
+		return reasonCoding, nil
+	}
+	body, why, err := t.body(x, int64(l.options.MaxBody), l.budget)
+	if why != "" || err != nil {
+		return why, err
+	}
+	r := &t.request
+	*r = query.Request{
+		API: c.Name, Method: x.Request.Method, Index: c.Index, Type: c.Param("type"), RawQuery: x.Request.Query,
+		Header: &x.Request.Header, Body: body,
+	}
+	if l.options.ByAddress {
+		t.address = x.Request.ClientIP.As16()
+		r.Address = t.address[:]
+	}
+	t.key, t.verdict = l.keyer.Key(r)
+	if t.verdict.Bypass != "" {
+		return t.verdict.Bypass, nil
+	}
+	t.scope(l.flow, x.Trace.Flow)
+	return "", nil
+}
+
+var twoSlashes = []byte("//")
+
+// scope makes the flows part of the key: that in which the cache is configured and that by which the request came, since
+// one flow may stand inside several others. Below them the request may go to another cluster.
+func (t *ticket) scope(own, routed string) {
+	b := append(t.scratch[:0], t.key[:]...)
+	b = append(binary.AppendUvarint(b, uint64(len(own))), own...)
+	b = append(b, routed...)
+	t.key = sha256.Sum256(b)
+	t.scratch = b[:0]
+}
+
+// passes tells whether the configuration keeps x out of the cache.
+func (l *lookup) passes(x *flows.Exchange, t *ticket) bool {
+	if len(l.pass) == 0 {
+		return false
+	}
+	hit := anySegment(l.pass, x.DecodedPath())
+	if !hit && len(x.Request.Query) > 0 {
+		api.EachParam(x.Request.Query, func(name, _ []byte) {
+			t.scratch = api.DecodeQuery(t.scratch[:0], name)
+			hit = hit || l.pass[string(t.scratch)]
+		})
+	}
+	if !hit {
+		return false
+	}
+	m := &l.must
+	forced := anySegment(m.paths, x.DecodedPath()) && (len(m.methods) == 0 || m.methods[string(x.Request.Method)])
+	return !forced
+}
+
+// anySegment tells whether set has a segment of path.
+func anySegment(set map[string]bool, path []byte) bool {
+	for len(set) > 0 && len(path) > 0 {
+		var segment []byte
+		segment, path, _ = bytes.Cut(path, slash)
+		if set[string(segment)] {
+			return true
+		}
+	}
+	return false
+}
+
+var slash = []byte{'/'}
+
+// bypass forwards a request that is not the cache's business.
+func (l *lookup) bypass(x *flows.Exchange, next flows.Handler, t *ticket, why query.Reason) error {
+	l.requests[outcomeBypass].Inc()
+	l.shared.metrics.bypasses[why].Inc()
+	err := next.Serve(x)
+	t.scratch = t.scratch[:0]
+	t.sayForward(x, "bypass", "", why)
+	return err
+}
+
+// find returns the entry under the ticket's key, however old, or nil.
+func (l *lookup) find(t *ticket) (e *Entry) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.shared.fault(p)
+			e = nil
+		}
+	}()
+	return l.shared.find(&t.key)
+}
+
+// refusal returns why e does not answer the request, in the words of RFC 9211 section 2.2, or "".
+func (t *ticket) refusal(e *Entry, now time.Time) string {
+	switch {
+	case !now.Before(e.fresh):
+		return "stale"
+	case t.verdict.Refresh, t.verdict.MaxAge >= 0 && e.age(now) > t.verdict.MaxAge:
+		return "request"
+	}
+	return ""
+}
+
+// hit answers x with e.
+func (l *lookup) hit(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
+	l.requests[outcomeHit].Inc()
+	x.Trace.Outcome = flows.Hit
+	e.give(x)
+	t.sayHit(x, e.age(now), e.fresh.Sub(now))
+}
+
+// fetch gets an answer from next, or waits for that of another request like x.
+func (l *lookup) fetch(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
+	maxAge := t.verdict.MaxAge
+	if t.verdict.Refresh {
+		maxAge = 0
+	}
+	for tries := 0; tries < 2; {
+		f, lead := l.shared.flights.join(&t.key, time.Now(), maxAge)
+		switch {
+		case f == nil:
+			return l.alone(x, next, t, fwd)
+		case lead:
+			return l.lead(x, next, t, f, fwd)
+		}
+		if !f.wait(x) {
+			l.shared.flights.leave(f)
+			return errClientLeft
+		}
+		l.shared.flights.leave(f)
+		if f.serves(&t.verdict.Dropped) {
+			return l.collapse(x, t, f, fwd)
+		}
+		if f.narrow != nil {
+			return l.squeeze(x, next, t, f, fwd)
+		}
+		if !f.lost {
+			tries++ // what failed for others may fail again: the third time each goes for itself
+		}
+	}
+	return l.alone(x, next, t, fwd)
+}
+
+// wait waits until f has landed, and returns false if the client of x left before.
+func (f *flight) wait(x *flows.Exchange) bool {
+	select {
+	case <-f.done:
+		return true
+	case <-x.Cancel().Done():
+		return false
+	}
+}
+
+// collapse answers x with what f brought.
+func (l *lookup) collapse(x *flows.Exchange, t *ticket, f *flight, fwd string) error {
+	l.requests[outcomeShared].Inc()
+	if f.entry != nil {
+		x.Trace.Outcome = flows.Shared
+		f.entry.give(x)
+	}
+	t.sayForward(x, fwd, "collapsed", f.why)
+	return f.err
+}
+
+// squeeze forwards x when only a few of those who waited for f do so.
+func (l *lookup) squeeze(x *flows.Exchange, next flows.Handler, t *ticket, f *flight, fwd string) error {
+	select {
+	case f.narrow <- struct{}{}:
+	case <-x.Cancel().Done():
+		return errClientLeft
+	}
+	defer func() { <-f.narrow }()
+	return l.alone(x, next, t, fwd)
+}
+
+// alone forwards x. Nobody waits for its answer.
+func (l *lookup) alone(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
+	l.requests[outcomeMiss].Inc()
+	err := l.forward(x, next, t)
+	l.sayMiss(x, t, fwd)
+	return err
+}
+
+// lead forwards x, and gives its answer to those who wait for f.
+func (l *lookup) lead(x *flows.Exchange, next flows.Handler, t *ticket, f *flight, fwd string) (err error) {
+	// Between the look into the store and the start of the flight another flight may have landed.
+	if e, now := l.find(t), time.Now(); e != nil && t.refusal(e, now) == "" {
+		f.entry = e
+		l.shared.flights.land(f, now, false)
+		l.hit(x, t, e, now)
+		return nil
+	}
+	l.requests[outcomeMiss].Inc()
+	x.HoldCancel(f.held)
+	returned := false
+	defer func() { l.land(x, t, f, err, returned) }() // also when a filter below panics
+	err = l.forward(x, next, t)
+	returned = true
+	l.sayMiss(x, t, fwd)
+	return err
+}
+
+// forward runs next, and stores its answer if that is up to this filter.
+func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error {
+	x.Request.Header.Del("accept-encoding") // one plain copy is for everybody
+	t.asked = time.Now()
+	t.open = true
+	err := next.Serve(x)
+	if err == nil && l.keep != nil && !t.offered && x.Response.Answered() {
+		err = l.keep.offer(x, t)
+	}
+	t.open = false
+	switch {
+	case t.offered:
+	case err != nil || !x.Response.Answered():
+		t.why = reasonUnanswered
+	default:
+		t.why = reasonNotOffered
+	}
+	return err
+}
+
+// sayMiss says what became of an answer from below.
+func (l *lookup) sayMiss(x *flows.Exchange, t *ticket, fwd string) {
+	if t.stored {
+		l.shared.metrics.stored.Inc()
+		t.sayForward(x, fwd, "stored", "")
+		return
+	}
+	l.shared.metrics.unstored[t.why].Inc()
+	t.sayForward(x, fwd, "", t.why)
+}
+
+// land ends the flight that x led.
+func (l *lookup) land(x *flows.Exchange, t *ticket, f *flight, err error, returned bool) {
+	mark := false
+	switch {
+	case t.entry != nil:
+		f.entry = t.entry
+	case !returned, x.Cancel().Fired():
+		f.lost = true
+	case err != nil:
+		// A refusal by a limit or a rule above the upstream is this caller's own.
+		if x.Trace.Outcome == flows.Upstream {
+			f.err, f.partial, f.dropped, f.why = err, true, t.verdict.Dropped, t.why
+		}
+	case !passing(t.why):
+		mark = true
+		if t.why == reasonTooLarge || t.why == reasonStreamed {
+			f.narrow = make(chan struct{}, narrowCap)
+		}
+	case f.held():
+		if f.entry = failure(x, t.asked); f.entry != nil {
+			f.partial, f.dropped, f.why = true, t.verdict.Dropped, t.why
+		}
+	}
+	l.shared.flights.land(f, time.Now(), mark)
+}
