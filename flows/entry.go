@@ -105,7 +105,7 @@ type Entry struct {
 	logger  *slog.Logger
 	failLog *obs.Throttle // repeated lines, see logFailure
 	metrics *entryMetrics
-	current *atomic.Pointer[Generation] // shared by all entries
+	current atomic.Pointer[Generation]
 	server  *fasthttp.Server
 	tls     *tls.Config
 
@@ -122,16 +122,14 @@ type Entry struct {
 	conns map[*conn]struct{}
 }
 
-// NewEntry makes an entry that serves the generation that current points to. tlsConfig is nil for plain HTTP.
-func NewEntry(c EntryConfig, tlsConfig *tls.Config, current *atomic.Pointer[Generation], m *obs.Metrics, budget *Budget,
-	logger *slog.Logger,
-) (*Entry, error) {
+// NewEntry makes an entry. tlsConfig is nil for plain HTTP. Use must come before Serve.
+func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budget, logger *slog.Logger) (*Entry, error) {
 	metrics, err := newEntryMetrics(m, c.Name)
 	if err != nil {
 		return nil, err
 	}
 	e := &Entry{
-		config: c, tls: tlsConfig, current: current, metrics: metrics, budget: budget,
+		config: c, tls: tlsConfig, metrics: metrics, budget: budget,
 		logger: logger.With("entry", c.Name), failLog: obs.NewThrottle(logger.With("entry", c.Name), time.Minute), slots: make(chan struct{}, c.MaxConnections),
 		stop: make(chan struct{}), conns: map[*conn]struct{}{},
 		limits: limits{
@@ -217,6 +215,9 @@ func (e *Entry) Addr() string { return e.listener.Addr().String() }
 
 // Name returns the entry's name.
 func (e *Entry) Name() string { return e.config.Name }
+
+// Use makes requests that come from now on meet the generation g. The one before may be retired then.
+func (e *Entry) Use(g *Generation) { e.current.Store(g) }
 
 // Serve accepts connections until Shutdown.
 func (e *Entry) Serve() {

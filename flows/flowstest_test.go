@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 type gateway struct {
 	*Entry
 	t       *testing.T
-	current *atomic.Pointer[Generation]
 	keeper  *Keeper
 	number  uint64
 	logs    *bytes.Buffer
@@ -115,18 +113,18 @@ func build(t *testing.T, text string, reg *Registry) (*Builder, map[string]*Rout
 // newGateway serves text on a free port of the loopback.
 func newGateway(t *testing.T, text string, reg *Registry, shape func(*EntryConfig)) *gateway {
 	t.Helper()
-	g := &gateway{t: t, current: new(atomic.Pointer[Generation]), keeper: NewKeeper(), logs: new(bytes.Buffer), metrics: obs.NewMetrics()}
-	g.load(text, reg)
+	g := &gateway{t: t, keeper: NewKeeper(), logs: new(bytes.Buffer), metrics: obs.NewMetrics()}
 	c := DefaultEntry()
 	c.Name, c.Router, c.Network.Binding = "test", "default", "127.0.0.1:0"
 	if shape != nil {
 		shape(&c)
 	}
 	var err error
-	g.Entry, err = NewEntry(c, nil, g.current, g.metrics, NewBudget(64<<20), slog.New(slog.NewTextHandler(g.logs, nil)))
+	g.Entry, err = NewEntry(c, nil, g.metrics, NewBudget(64<<20), slog.New(slog.NewTextHandler(g.logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.load(text, reg)
 	if err := g.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +154,9 @@ func (g *gateway) load(text string, reg *Registry) {
 	if err := gen.Start(); err != nil {
 		g.t.Fatal(err)
 	}
-	if old := g.current.Swap(gen); old != nil {
+	old := g.current.Load()
+	g.Use(gen)
+	if old != nil {
 		old.Retire()
 		<-old.Drained()
 	}

@@ -168,3 +168,16 @@ func (g *Generation) stop() {
 }
 
 var errNoRouter = errors.New("the entry's router is not in the configuration")
+
+// Kept returns all values of type T that are kept, in no order.
+func Kept[T any](k *Keeper) []T {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []T
+	for _, e := range k.kept {
+		if v, ok := e.value.(T); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
