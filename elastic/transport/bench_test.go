@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,5 +115,11 @@ func TestIdleConnectionsHoldNoBuffers(t *testing.T) {
 	do(t, n, search())
 	if c := idleConn(n); c.scratch != nil || c.parts[0] != nil || c.vec != nil {
 		t.Error("an idle connection holds on to buffers")
+	}
+
+	n = node(t, Options{Addr: script(t, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 100<<10)+"\r\nContent-Length: 0\r\n\r\n")})
+	do(t, n, get("/"))
+	if s := n.scratch.Get().(*scratch); len(s.in) > maxKeptScratch {
+		t.Errorf("a buffer of %d bytes was kept", len(s.in))
 	}
 }

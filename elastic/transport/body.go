@@ -155,7 +155,6 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		b.err = err
-		b.c.lastUsed = b.c.node.clock()
 		b.finish()
 	case err != nil:
 		b.err = b.c.fail(b.cancel, Body, b.written, err)
@@ -230,12 +229,8 @@ func (b *body) next(p []byte) (int, error) {
 			}
 			return b.take(p)
 		case chunkEnd:
-			line, err := b.line(2)
-			if err != nil {
+			if _, err := b.line(len("\r\n")); err != nil {
 				return 0, err
-			}
-			if len(line) != 0 {
-				return 0, fmt.Errorf("%w: chunk longer than its size", ErrChunk)
 			}
 			b.state = chunkSize
 		case trailer:
@@ -284,7 +279,9 @@ func (b *body) fill(p []byte) (int, error) {
 		by = after(b.c.node.clock(), limit)
 	}
 	b.c.limitRead(by)
-	return b.c.read(p)
+	n, err := b.c.read(p)
+	b.c.lastUsed = b.c.node.clock()
+	return n, err
 }
 
 // line reads a line of at most limit bytes and returns it without its line end, which must be CRLF. It is valid until

@@ -161,6 +161,27 @@ func TestCancelAfterTheEndSparesTheConnection(t *testing.T) {
 	f(1)
 }
 
+// A firing connection cancels the exchange while it gives the last bytes of the answer.
+type firing struct {
+	*canned
+	cancel *wire.Cancel
+}
+
+func (c firing) Read(p []byte) (int, error) { c.cancel.Fire(); return c.canned.Read(p) }
+
+func TestCancelAtTheLastMomentEndsTheConnection(t *testing.T) {
+	cancel := &wire.Cancel{}
+	n := node(t, Options{Dial: dialTo(firing{newCanned([]byte(okAnswer)), cancel})})
+	req := get("/")
+	req.Cancel = cancel
+	if resp := do(t, n, req); string(resp.Body) != "ok" {
+		t.Errorf("the answer was there, but the body is %q", resp.Body)
+	}
+	if s := n.Stats(); s.Open != 0 {
+		t.Errorf("a closed connection went back to the pool: %+v", s)
+	}
+}
+
 func TestClosedStreamEndsTheConnection(t *testing.T) {
 	addr, came, gone := eof(t, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
 	n := node(t, Options{Addr: addr, MaxBufferedBody: 10})

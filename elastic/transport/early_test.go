@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -130,6 +131,36 @@ func TestEarlyAnswerInterruptsTheStream(t *testing.T) {
 	}
 	if s := n.Stats(); s.Open != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A stubborn stream gives nothing until it is interrupted, and then goes on for ever.
+type stubborn struct{ stalled }
+
+func (s *stubborn) Read(p []byte) (int, error) { <-s.end; clear(p); return len(p), nil }
+
+func TestEarlyAnswerOverTLS(t *testing.T) {
+	ca := issue(t, nil, true)
+	leaf := issue(t, ca, false)
+	cfg, err := TLSConfig(TLSOptions{CA: ca.certPEM()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.cert.Raw}, PrivateKey: leaf.key}}}
+	done := make(chan struct{})
+	n := node(t, Options{TLS: cfg, Addr: serve(t, func(_ int, raw net.Conn, _ *bufio.Reader) {
+		c := tls.Server(raw, server)
+		if readHeadOnly(bufio.NewReader(c)) == nil {
+			_, _ = io.WriteString(c, tooLarge)
+		}
+		<-done
+	})})
+	defer close(done)
+	for _, stream := range []io.Reader{zeros{}, &stubborn{stalled{end: make(chan struct{})}}} {
+		req := &Request{Method: []byte("POST"), Target: []byte("/"), Stream: stream, StreamLength: -1}
+		if resp := do(t, n, req); resp.Status != 413 || string(resp.Body) != "large" {
+			t.Errorf("%d %q", resp.Status, resp.Body)
+		}
 	}
 }
 

@@ -116,9 +116,6 @@ func (n *Node) Do(req *Request, resp *Response) error {
 		if failure != nil && resp.Reused && repeatable(req, failure, c.streamRead) {
 			n.freshRetries.Add(1)
 			c.close()
-			queued := resp.Queued
-			resp.Reset()
-			resp.Queued = queued
 			if c, failure = n.dial(req, resp); failure == nil {
 				failure = c.exchange(req, resp, s)
 			}
@@ -403,6 +400,5 @@ func (n *Node) giveScratch(s *scratch) {
 	if len(s.in) > maxKeptScratch || cap(s.out) > maxKeptScratch {
 		return
 	}
-	s.r, s.w = 0, 0
 	n.scratch.Put(s)
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/internal/wire"
 )
 
 const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -348,9 +350,37 @@ func TestClose(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	n.Close()
 	if s := n.Stats(); s.Open != 0 || s.Idle != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("after the last exchange: %+v", s)
+	}
+	n.Close()
+}
+
+// TestGrantThatComesTooLate has a connection handed to an exchange at the moment when it gives up.
+func TestGrantThatComesTooLate(t *testing.T) {
+	n := node(t, Options{Addr: script(t, okAnswer), MaxConns: 1})
+	for taken, refused := false, false; !taken || !refused; {
+		do(t, n, get("/"))
+		req := get("/")
+		req.Cancel = &wire.Cancel{}
+		req.Cancel.Fire()
+		n.mu.Lock()
+		c := n.idle[0]
+		n.idle = n.idle[:0]
+		w := make(waiter, 1)
+		place := n.waiting.PushBack(w)
+		n.waiting.Remove(place)
+		w <- grant{c: c}
+		n.mu.Unlock()
+		if g := n.wait(req, w, place, n.clock()); g.err == nil {
+			taken = true
+			n.release(c)
+		} else {
+			refused = true
+		}
+		if s := n.Stats(); s.Idle != 1 || s.Open != 1 {
+			t.Fatalf("the connection was lost: %+v", s)
+		}
 	}
 }
 

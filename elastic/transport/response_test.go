@@ -273,6 +273,15 @@ func TestBodyMemoryChangesHands(t *testing.T) {
 	if cap(resp.buf) != 0 {
 		t.Error("a large buffer was kept")
 	}
+
+	n = node(t, Options{
+		Addr: script(t, "HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n"+strings.Repeat("x", 2_000_000)), MaxBufferedBody: 2 << 20,
+	})
+	resp = do(t, n, get("/"))
+	resp.Reset()
+	if cap(resp.buf) != 0 {
+		t.Error("the buffer of a large body was kept")
+	}
 }
 
 func TestLargeBodies(t *testing.T) {

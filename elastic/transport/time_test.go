@@ -227,6 +227,37 @@ func TestIdleReadTimeout(t *testing.T) {
 	})
 }
 
+// TestIdleTimeCountsFromTheEndOfTheAnswer holds for bodies that take longer than a connection may be idle.
+func TestIdleTimeCountsFromTheEndOfTheAnswer(t *testing.T) {
+	drip := func(_ int, c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readRequest(r); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+			for range 10 {
+				<-time.After(4 * time.Second)
+				if _, err := io.WriteString(c, "x"); err != nil {
+					return
+				}
+			}
+		}
+	}
+	for _, limit := range []int64{10, 1} { // buffered, and as a stream
+		bubble(t, Options{IdleTimeout: 10 * time.Second, MaxBufferedBody: limit}, drip, func(t *testing.T, n *Node) {
+			for range 3 {
+				resp := do(t, n, get("/"))
+				if resp.Stream != nil {
+					_, _ = io.Copy(io.Discard, resp.Stream)
+				}
+			}
+			if s := n.Stats(); s.Dials != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
 // TestEventsArePassedOnAsTheyCome holds for answers that must not be held back (elastic/kibana#139534).
 func TestEventsArePassedOnAsTheyCome(t *testing.T) {
 	bubble(t, Options{}, func(_ int, c net.Conn, r *bufio.Reader) {
