@@ -295,7 +295,9 @@ func TestSecretsAreHidden(t *testing.T) {
 			t.Errorf("%s of %s: %v, want %v", field, x.Request.Target, got[field], want)
 		}
 	}
-	get := func(target string, header ...string) *flows.Exchange { return flows.Explaining("GET", target, header...) }
+	get := func(target string, header ...string) *flows.Exchange {
+		return flows.Explaining("GET", target, header...)
+	}
 	f(get("/_search?token=s3cret"), "url.query", "token=***")
 	f(get("/_search?a=1&JWT=s3cret&b=2"), "url.query", "a=1&JWT=***&b=2")
 	f(get("/_search?%74oken=s3cret"), "url.query", "%74oken=***")

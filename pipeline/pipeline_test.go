@@ -1,0 +1,352 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/elastic"
+	"weir/elastic/estest"
+	"weir/internal/conf"
+	"weir/internal/obs"
+	"weir/queue"
+	"weir/queue/disk"
+)
+
+func TestMain(m *testing.M) {
+	// The tests ask the scripted cluster with the default client.
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(int) { http.DefaultClient.CloseIdleConnections() }))
+}
+
+// queues opens queues of a manager.
+type queues struct {
+	manager *disk.Manager
+	options disk.Options
+}
+
+func (q queues) Open(name string) (queue.Queue, error) { return q.manager.Open(name, q.options) }
+
+// lockedBuffer keeps log lines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// rig is a scripted cluster, a queue, and what a pipeline between them needs.
+type rig struct {
+	t       *testing.T
+	es      *estest.Cluster
+	cluster *elastic.Cluster
+	queues  queues
+	in      queue.Queue
+	env     Env
+	logs    *lockedBuffer
+}
+
+func newRig(t *testing.T, o estest.Options) *rig {
+	t.Helper()
+	r := &rig{t: t, es: estest.New(t, o), logs: new(lockedBuffer)}
+	logger := slog.New(slog.NewTextHandler(r.logs, nil))
+	m := obs.NewMetrics()
+	c := elastic.DefaultCluster()
+	c.Name, c.Endpoint = "default", r.es.URL()
+	var err error
+	if r.cluster, err = elastic.NewCluster(&c, elastic.DefaultPool(), elastic.Deps{Metrics: m, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	r.cluster.Start()
+	t.Cleanup(r.cluster.Close)
+	in, err := disk.AcquireInstance(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.queues = queues{disk.NewManager(in, logger), disk.Options{BlockAge: time.Millisecond}}
+	t.Cleanup(func() {
+		if err := errors.Join(r.queues.manager.Close(), in.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	r.in = r.open("requests")
+	r.env = Env{
+		Queues: r.queues, Metrics: m, Logger: logger,
+		Cluster: func(string) (*elastic.Cluster, error) { return r.cluster, nil },
+	}
+	return r
+}
+
+func (r *rig) open(name string) queue.Queue {
+	r.t.Helper()
+	q, err := r.queues.Open(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = q.Close() })
+	return q
+}
+
+// resolve knows the cluster default, and off, which is switched off.
+func resolve(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig {
+	switch name {
+	case "default", "off":
+		return &elastic.ClusterConfig{Name: name, Enabled: name != "off"}
+	}
+	p.Errorf(n, "no elasticsearch called %q", name).Suggestion = "default"
+	return nil
+}
+
+// plan makes a plan; params are further parameters in YAML.
+func (r *rig) plan(params string) *Plan {
+	r.t.Helper()
+	n, p := conf.Parse("test.yml", "- {name: main, json_indexing: {index_name: logs, elasticsearch: default, input_queue: requests"+params+"}}", nil)
+	plans := Build(Processors(), n, resolve, p)
+	if err := p.Err(); err != nil || len(plans) != 1 {
+		r.t.Fatalf("%d plans, %v", len(plans), err)
+	}
+	// Tests do not wait as long as a gateway does.
+	plans[0].processor.(*jsonIndexing).backoff = backoff{time.Millisecond, 20 * time.Millisecond}
+	return plans[0]
+}
+
+func (r *rig) start(params string) *Running {
+	r.t.Helper()
+	running, err := r.plan(params).Start(r.env)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = running.Stop(expired()) })
+	return running
+}
+
+// expired returns a context that has ended.
+func expired() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func (r *rig) stop(running *Running) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+	defer cancel()
+	if err := running.Stop(ctx); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func record(n int) string {
+	return fmt.Sprintf(`{"@timestamp":"2024-02-29T12:00:00.000Z","event":{"id":"id-%04d"},"n":%d}`, n, n)
+}
+
+// put puts records on the queue and waits until they are on disk, in one block if they fit.
+func (r *rig) put(records ...string) {
+	r.t.Helper()
+	for _, text := range records {
+		if err := r.in.PutWait(r.t.Context(), []byte(text)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := r.in.Flush(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// putMany puts records from first to before last.
+func (r *rig) putMany(first, last int) {
+	r.t.Helper()
+	var list []string
+	for n := first; n < last; n++ {
+		list = append(list, record(n))
+	}
+	r.put(list...)
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !f(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// drained waits until the queue holds nothing.
+func (r *rig) drained() {
+	r.t.Helper()
+	eventually(r.t, "an empty queue", func() bool {
+		s := r.in.Stats()
+		return s.Depth == 0 && s.OpenRecords == 0
+	})
+}
+
+func (r *rig) get(target string) []byte {
+	r.t.Helper()
+	res, err := http.Get(r.es.URL() + target)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return body
+}
+
+// do sends a request straight to the cluster.
+func (r *rig) do(method, target, body string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.es.URL()+target, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != 200 {
+		r.t.Fatalf("%s %s: status %d", method, target, res.StatusCode)
+	}
+}
+
+// stored returns how many documents the index has.
+func (r *rig) stored() int {
+	r.t.Helper()
+	r.get("/logs/_refresh")
+	var a struct{ Count int }
+	body := r.get("/logs/_count")
+	if err := json.Unmarshal(body, &a); err != nil {
+		r.t.Fatalf("%v in %s", err, body)
+	}
+	return a.Count
+}
+
+func (r *rig) wantStored(want int) {
+	r.t.Helper()
+	if got := r.stored(); got != want {
+		r.t.Errorf("%d documents stored, want %d", got, want)
+	}
+}
+
+// metric returns the value of a series with those label values, -1 if there is none.
+func (r *rig) metric(name string, values ...string) float64 {
+	r.t.Helper()
+	all, err := r.env.Metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			var have []string
+			for _, l := range m.GetLabel() {
+				have = append(have, l.GetValue())
+			}
+			if f.GetName() == name && sameSet(have, values) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return -1
+}
+
+func sameSet(a, b []string) bool {
+	seen := map[string]int{}
+	for _, s := range a {
+		seen[s]++
+	}
+	for _, s := range b {
+		seen[s]--
+	}
+	for _, n := range seen {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *rig) wantRecords(outcome string, want float64) {
+	r.t.Helper()
+	if got := r.metric("weir_pipeline_records_total", "main", outcome); got != want {
+		r.t.Errorf("%v records %s, want %v", got, outcome, want)
+	}
+}
+
+// bulks returns the bulk calls that came.
+func (r *rig) bulks() []*estest.Call {
+	var out []*estest.Call
+	for _, c := range r.es.Calls() {
+		if c.Path == "/_bulk" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+var idPattern = regexp.MustCompile(`"_id":"([^"]*)"`)
+
+// ids returns the ids in a bulk request.
+func ids(c *estest.Call) string {
+	var out []string
+	for _, m := range idPattern.FindAllSubmatch(c.Body, -1) {
+		out = append(out, string(m[1]))
+	}
+	return strings.Join(out, " ")
+}
+
+// letters returns the dead letters.
+func (r *rig) letters(want int) []string {
+	r.t.Helper()
+	dead := r.open("requests.dead")
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+	defer cancel()
+	var out []string
+	for len(out) < want {
+		b, err := dead.Peek(ctx)
+		if err != nil {
+			r.t.Fatalf("%d dead letters, want %d: %v", len(out), want, err)
+		}
+		for line := range b.Records() {
+			out = append(out, string(line))
+		}
+		if err := dead.Advance(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if s := dead.Stats(); len(out) != want || s.Depth+s.OpenRecords != 0 {
+		r.t.Errorf("%d dead letters and %d blocks, want %d", len(out), s.Depth, want)
+	}
+	return out
+}
+
+func bulkOnly(f estest.Fault) estest.Fault {
+	f.Path = "/_bulk"
+	return f
+}
