@@ -875,6 +875,10 @@ func TestValidName(t *testing.T) {
 // child is what the process does that a test kills.
 func child(role, path string) error {
 	in, err := OpenInstance(path)
+	for errors.Is(err, ErrLocked) { // by an adopter, for a moment
+		runtime.Gosched()
+		in, err = OpenInstance(path)
+	}
 	if err != nil {
 		return err
 	}
@@ -1030,5 +1034,71 @@ func TestKilledWhileItWrites(t *testing.T) {
 		}
 		wantRecords(t, got, recs(0, len(got)))
 		q.shut()
+	}
+}
+
+// failSync makes the next sync of the queue's file fail. The committer must be at rest.
+func (q *testQueue) failSync() {
+	q.t.Helper()
+	synctest.Wait()
+	if err := q.store().w.file.Close(); err != nil {
+		q.t.Fatal(err)
+	}
+}
+
+func TestFailedSyncIsReportedAndTheBlockWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := open(t, t.TempDir(), Options{BlockAge: never})
+		q.block(rec(0))
+		q.failSync()
+		if err := q.PutSync(t.Context(), []byte(rec(1))); err == nil {
+			t.Error("PutSync says that it synced")
+		}
+		<-time.After(2 * retryDelay)
+		if err := q.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		// The first attempt was written, if not synced: at least once.
+		wantRecords(t, q.drain(), []string{rec(0), rec(1), rec(1)})
+		q.shut()
+	})
+}
+
+func TestFailedSyncOfEarlierBlocksIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, SyncEvery: 10, SyncTimeout: never})
+		for i := range 3 {
+			if err := q.Put([]byte(rec(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q.failSync()
+		if err := q.Flush(t.Context()); err == nil {
+			t.Error("Flush says that it synced")
+		}
+		q.block(rec(3))
+		wantRecords(t, q.drain(), recs(0, 4))
+		q.shut()
+	})
+}
+
+// go-diskqueue holds the first file of a run open, so its removal alone would not give the space back.
+func TestRemovedFileGivesItsSpaceBack(t *testing.T) {
+	path := t.TempDir()
+	q := open(t, path, Options{BlockAge: never, MaxBytesPerFile: 500})
+	q.block(rec(0))
+	held, err := os.Open(theFile(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	q.blocks(1, 50)
+	q.drain()
+	info, err := held.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() != 0 {
+		t.Errorf("%d bytes are still held", info.Size())
 	}
 }

@@ -251,6 +251,23 @@ func (m *model) tear(rt *rapid.T) {
 	m.reopen()
 }
 
+// find reads in windows; a block must be found wherever it lies in relation to them.
+func TestBlockIsFoundBehindAnyAmountOfDamage(t *testing.T) {
+	var b queue.Builder
+	if err := b.Append([]byte("record")); err != nil {
+		t.Fatal(err)
+	}
+	block := append([]byte{0, 0, 0, 27}, b.Seal()...)
+	for damage := 64<<10 - 50; damage < 64<<10+50; damage++ {
+		data := append(make([]byte, damage), block...)
+		sc := scanner{r: bytes.NewReader(data), size: int64(len(data))}
+		at, err := sc.find(1)
+		if err != nil || at != int64(damage) {
+			t.Errorf("block at %d, found at %d, %v", damage, at, err)
+		}
+	}
+}
+
 // FuzzScanner puts an intact block between arbitrary bytes: it must be found, and nothing may be read that is no block.
 func FuzzScanner(f *testing.F) {
 	var b queue.Builder

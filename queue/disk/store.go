@@ -361,6 +361,7 @@ func (s *store) taken() uint64 {
 // flush waits until block number is synced.
 func (s *store) flush(ctx context.Context, stop <-chan struct{}, number uint64) error {
 	s.mu.Lock()
+	failures := s.stats.WriteErrors // only those after the call count
 	if s.synced < number {
 		s.syncUpTo = max(s.syncUpTo, number)
 		s.urgent = s.urgent || number > s.sealed
@@ -370,6 +371,7 @@ func (s *store) flush(ctx context.Context, stop <-chan struct{}, number uint64) 
 	for {
 		s.mu.Lock()
 		synced, err, stopped, next := s.synced, s.writeErr, s.stopped, s.change()
+		failed := s.stats.WriteErrors > failures && err != nil
 		unsafe := number > s.unsafeFrom && number <= s.unsafeTo
 		s.mu.Unlock()
 		switch {
@@ -377,7 +379,7 @@ func (s *store) flush(ctx context.Context, stop <-chan struct{}, number uint64) 
 			return fmt.Errorf("queue %s: the block was written, but could not be synced", s.name)
 		case synced >= number:
 			return nil
-		case err != nil:
+		case failed:
 			return fmt.Errorf("write queue %s: %w", s.name, err)
 		case stopped:
 			return queue.ErrClosed
