@@ -27,7 +27,6 @@ type lookup struct {
 
 	shared   *shared
 	keyer    *query.Keyer
-	budget   *flows.Budget
 	requests [outcomes]obs.Counter
 	forget   func()
 }
@@ -63,7 +62,6 @@ func (l *lookup) start(rt *flows.Runtime) error {
 	if l.keyer, err = query.NewKeyer(o); err != nil {
 		return err
 	}
-	l.budget = rt.Budget
 	requests := rt.Metrics.Counter("weir_cache_requests_total", "Requests that came to a cache, by what it did with them.",
 		"flow", "outcome")
 	for o := range l.requests {
@@ -142,7 +140,7 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 	case refusesPlain(&x.Request.Header):
 		return reasonCoding, nil
 	}
-	body, why, err := t.body(x, int64(l.options.MaxBody), l.budget)
+	body, why, err := requestBody(x, int64(l.options.MaxBody))
 	if why != "" || err != nil {
 		return why, err
 	}
@@ -386,7 +384,7 @@ func (l *lookup) land(x *flows.Exchange, t *ticket, f *flight, err error, return
 		}
 	case !passing(t.why):
 		mark = true
-		if t.why == reasonTooLarge || t.why == reasonStreamed {
+		if t.why == reasonTooLarge {
 			f.narrow = make(chan struct{}, narrowCap)
 		}
 	case f.held():

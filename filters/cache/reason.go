@@ -11,7 +11,6 @@ const (
 	reasonFault      query.Reason = "fault"           // the cache itself failed
 	reasonTooLarge   query.Reason = "too-large"
 	reasonTooSmall   query.Reason = "too-small"
-	reasonStreamed   query.Reason = "streamed"     // an answer of unknown length, above what the transport buffers
 	reasonNotOffered query.Reason = "no-set-cache" // no filter below offered the answer to the cache
 	reasonUnanswered query.Reason = "failed"       // there is no answer, but an error
 )
@@ -32,7 +31,7 @@ var unstoredReasons = [...]query.Reason{
 	query.ReasonStatus, query.ReasonContentType, query.ReasonContentCoding, query.ReasonSetCookie,
 	query.ReasonCacheControl, query.ReasonVary, query.ReasonMalformed, query.ReasonTimedOut, query.ReasonShards,
 	query.ReasonEndedEarly, query.ReasonError, query.ReasonCursor, query.ReasonClusters, query.ReasonProfile,
-	reasonTooLarge, reasonTooSmall, reasonStreamed, reasonMemory, reasonFault, reasonNotOffered, reasonUnanswered,
+	reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonUnanswered,
 }
 
 // passing tells whether a reason says something about one answer only, and not about all answers to such a request.

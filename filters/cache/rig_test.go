@@ -30,7 +30,6 @@ type rig struct {
 	rt      *flows.Runtime
 	calls   atomic.Int64
 	node    func(x *flows.Exchange, call int64) error // fills the response
-	current atomic.Pointer[flows.Generation]
 }
 
 type nodeFilter struct{ r *rig }
@@ -116,7 +115,6 @@ func (r *rig) load(text string) {
 		name := n.Get("name").Scalar()
 		r.flows[name] = b.Flow(name, n)
 	}
-	r.current.Store(gen)
 }
 
 // shared returns what the filters share.

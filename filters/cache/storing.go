@@ -19,6 +19,7 @@ type storing struct {
 
 	shared *shared
 	store  *store
+	budget *flows.Budget
 }
 
 // start readies k for answers.
@@ -27,6 +28,7 @@ func (k *storing) start(rt *flows.Runtime) error {
 	if k.shared, err = sharedOf(rt); err != nil {
 		return err
 	}
+	k.budget = rt.Budget
 	k.store, err = k.shared.store(rt, k.limits)
 	return err
 }
@@ -56,23 +58,17 @@ func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
 	if t.most >= 0 {
 		most = min(most, t.most)
 	}
-	switch n := r.Body.Len(); {
+	switch {
 	case r.Status != 200:
 		return query.ReasonStatus, nil
-	case n > most:
+	case r.Body.Len() > most:
 		return reasonTooLarge, nil
-	case n < 0:
-		return reasonStreamed, nil
 	}
-	body, err := r.Body.Bytes(most)
-	switch {
-	case err == flows.ErrBudget:
-		return reasonMemory, nil // nothing was read: it goes on as a stream
-	case err != nil:
-		return reasonUnanswered, elastic.Errorf(502, "answer_exception", "the answer of the node broke off").Because(err)
+	body, why, err := k.body(&r.Body, most)
+	if why != "" || err != nil {
+		return why, err
 	}
-	ok, why := query.Complete(t.request.API, t.verdict.TerminateAfter, r.Status, &r.Header, body)
-	if !ok {
+	if ok, why := query.Complete(t.request.API, t.verdict.TerminateAfter, r.Status, &r.Header, body); !ok {
 		return why, nil
 	}
 	t.entry = newEntry(x, body, t.asked)
@@ -81,6 +77,30 @@ func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		return reasonTooSmall, nil
 	}
 	return "", nil
+}
+
+// body returns the whole body of an answer, or why it is passed on as a stream.
+func (k *storing) body(b *flows.Body, most int64) ([]byte, query.Reason, error) {
+	var body []byte
+	var err error
+	whole := true
+	switch {
+	case b.Len() >= 0:
+		if body, err = b.Bytes(most); err == flows.ErrBudget {
+			return nil, reasonMemory, nil
+		}
+	case k.budget.Used()+2*most > k.budget.Limit():
+		return nil, reasonMemory, nil // half-way there would be no going back
+	default:
+		body, whole, err = b.Prefetch(most)
+	}
+	switch {
+	case err != nil:
+		return nil, reasonUnanswered, elastic.Errorf(502, "answer_exception", "the answer of the node broke off").Because(err)
+	case !whole:
+		return nil, reasonTooLarge, nil
+	}
+	return body, "", nil
 }
 
 // life returns how long an answer may be given. It differs by up to a tenth, so that what was stored together, when a

@@ -1,8 +1,6 @@
 package cache
 
 import (
-	"bytes"
-	"io"
 	"strconv"
 	"time"
 
@@ -30,8 +28,6 @@ type ticket struct {
 
 	scratch []byte // what is written into the exchange
 	address [16]byte
-	lent    *flows.Budget // lent bytes for a body
-	debt    int64
 }
 
 // ticketOf is where the ticket stands in an exchange.
@@ -56,9 +52,6 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 
 // Release implements flows.Releaser.
 func (t *ticket) Release() {
-	if t.debt > 0 {
-		t.lent.Release(t.debt)
-	}
 	*t = ticket{shared: t.shared, scratch: t.scratch[:0]}
 	t.shared.tickets.Put(t)
 }
@@ -101,57 +94,23 @@ func (t *ticket) sayForward(x *flows.Exchange, fwd, result string, why query.Rea
 	t.say(x, from)
 }
 
-// body returns the request's body if it has at most limit bytes, or why it is not looked at. The request can be forwarded
-// in either case.
-func (t *ticket) body(x *flows.Exchange, limit int64, budget *flows.Budget) ([]byte, query.Reason, error) {
+// requestBody returns the request's body if it has at most limit bytes, or why it is not looked at. The request can be
+// forwarded in either case.
+func requestBody(x *flows.Exchange, limit int64) ([]byte, query.Reason, error) {
 	b := &x.Request.Body
-	if b.Len() >= 0 {
-		data, err := b.Bytes(limit)
-		switch err {
-		case flows.ErrBodyTooLarge:
-			return nil, query.ReasonBodySize, nil
-		case flows.ErrBudget:
-			return nil, reasonMemory, nil
-		}
-		return data, "", err
+	var data []byte
+	var err error
+	whole := true
+	if b.Len() < 0 {
+		data, whole, err = b.Prefetch(limit)
+	} else {
+		data, err = b.Bytes(limit)
 	}
-	// A body that comes in chunks says its length last. What was read of one that is too long goes in front of the rest.
-	if !budget.Acquire(limit) {
-		return nil, reasonMemory, nil
-	}
-	t.lent, t.debt = budget, limit
-	stream := b.Reader()
-	var buf bytes.Buffer
-	n, err := buf.ReadFrom(io.LimitReader(stream, limit+1))
-	if err != nil {
-		return nil, "", err
-	}
-	if n > limit {
-		b.ReplaceStream(&rejoined{head: buf.Bytes(), rest: stream}, -1)
+	switch {
+	case !whole, err == flows.ErrBodyTooLarge:
 		return nil, query.ReasonBodySize, nil
+	case err == flows.ErrBudget && b.Len() >= 0:
+		return nil, reasonMemory, nil // nothing was read yet
 	}
-	b.Replace(buf.Bytes())
-	return buf.Bytes(), "", nil
-}
-
-// rejoined is a stream of which the head was read already.
-type rejoined struct {
-	head []byte
-	rest io.Reader
-}
-
-func (r *rejoined) Read(p []byte) (int, error) {
-	if len(r.head) > 0 {
-		n := copy(p, r.head)
-		r.head = r.head[n:]
-		return n, nil
-	}
-	return r.rest.Read(p)
-}
-
-// Interrupt makes a waiting Read fail, if the stream knows how to.
-func (r *rejoined) Interrupt() {
-	if i, ok := r.rest.(interface{ Interrupt() }); ok {
-		i.Interrupt()
-	}
+	return data, "", err
 }

@@ -1,0 +1,187 @@
+package cache
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"weir/elastic/query"
+	"weir/flows"
+	"weir/internal/conf"
+	"weir/internal/obs"
+)
+
+func TestConfiguration(t *testing.T) {
+	f := func(filter string, wants ...string) {
+		t.Helper()
+		root, p := conf.Parse("t.yml", "flow: [{name: main, filter: ["+filter+"]}]", nil)
+		reg := flows.NewRegistry()
+		flows.Register(reg, GetCache())
+		flows.Register(reg, SetCache())
+		flows.Register(reg, Cache())
+		flows.NewBuilder(reg, p).Define(root.Get("flow"))
+		var got []string
+		for _, q := range p.Sorted() {
+			got = append(got, q.Severity.String()+" "+q.Message)
+		}
+		if len(got) != len(wants) {
+			t.Errorf("%s: got %q, want %q", filter, got, wants)
+			return
+		}
+		for i := range wants {
+			if !strings.Contains(got[i], wants[i]) {
+				t.Errorf("%s: got %q, want %q", filter, got[i], wants[i])
+			}
+		}
+	}
+	f(`{get_cache: {}}`)
+	f(`{set_cache: {}}`)
+	f(`{cache: {}}`)
+	f(`{name: a, type: get_cache, parameters: {pass_patterns: ["_cat", "scroll"], hash_factor: {header: ["*"], path: true, query_args: [id], must_cache: {method: [GET], path: [_search, _async_search]}}}}`)
+	f(`{name: a, type: set_cache}`)
+	f(`{set_cache: {cache_type: ristretto, cache_ttl: 30s, async_search_cache_ttl: 30m, min_response_size: 100, max_response_size: 1024000, max_cached_item: 1000, max_cached_size: 1000000000}}`)
+	f(`{set_cache: {min_response_size: -1, max_response_size: -1}}`)
+	f(`{set_cache: {cache_type: memory}}`)
+	f(`{set_cache: {cache_type: ccache}}`)
+	f(`{set_cache: {cache_type: redis}}`, "error redis comes with a later version")
+	f(`{get_cache: {cache_type: redis}}`, "error redis comes with a later version")
+	f(`{get_cache: {cache_type: disk}}`, `error "disk" is not one of otter, ristretto, memory`)
+	f(`{set_cache: {validated_status_code: [200]}}`)
+	f(`{set_cache: {validated_status_code: [200, 404]}}`, "warning only answers with status 200 are stored; 404 is passed on")
+	f(`{get_cache: {validated_status_code: [403]}}`, "warning only answers with status 200 are stored; 403 is passed on")
+	f(`{get_cache: {hash_factor: {path: false}}}`, "warning the path stays in the key")
+	f(`{get_cache: {hash_factor: {body: false}}}`, "warning the body stays in the key")
+	f(`{get_cache: {identity: shared}}`, "warning everybody who reaches this flow")
+	f(`{get_cache: {hash_factor: {header: [`+strings.Repeat("x", 100)+`]}}}`, "error header name")
+	f(`{cache: {key_headers: [`+strings.Repeat("x", 100)+`]}}`, "error header name")
+	f(`{set_cache: {cache_ttl: 0s}}`, "error want at least 1ms")
+	f(`{set_cache: {cache_ttl: 10}}`, "has no unit")
+	f(`{cache: {max_entry: -1}}`, "error want at least 0")
+	f(`{cache: {store: redis}}`, "error")
+	f(`{cache: {identity: everyone}}`, "error")
+	f(`{cache: {tttl: 1s}}`, `error unknown field "tttl"`)
+}
+
+func TestHashFactorDefaultsStay(t *testing.T) {
+	root, p := conf.Parse("t.yml", "hash_factor: {header: [a]}", nil)
+	c := GetCache().Default()
+	conf.Decode(root, &c, p)
+	if err := p.Err(); err != nil || !c.HashFactor.Path || !c.HashFactor.Body {
+		t.Errorf("%v %+v", err, c.HashFactor)
+	}
+}
+
+func TestExamplesLoad(t *testing.T) {
+	reg := flows.NewRegistry()
+	flows.Register(reg, GetCache())
+	flows.Register(reg, SetCache())
+	flows.Register(reg, Cache())
+	for _, k := range reg.Kinds() {
+		if len(k.Examples) == 0 || k.Summary == "" {
+			t.Errorf("%s has no example or summary", k.Name)
+		}
+		for _, e := range k.Examples {
+			root, p := conf.Parse("t.yml", "flow: [{name: main, filter: ["+strings.TrimPrefix(e.YAML, "- ")+"]}]", nil)
+			flows.NewBuilder(reg, p).Define(root.Get("flow"))
+			if err := p.Err(); err != nil {
+				t.Errorf("%s: %s: %v", k.Name, e.Title, err)
+			}
+		}
+	}
+}
+
+// Every reason has its series from the start.
+func TestReasonsAreComplete(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../elastic/query/reason.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := [][]query.Reason{bypassReasons[:], nil, unstoredReasons[:]} // in the order of the blocks there
+	block := 0
+	for _, d := range file.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		for _, s := range g.Specs {
+			for _, v := range s.(*ast.ValueSpec).Values {
+				text, err := strconv.Unquote(v.(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if lists[block] != nil && !slices.Contains(lists[block], query.Reason(text)) {
+					t.Errorf("%s is in no list", text)
+				}
+			}
+		}
+		block++
+	}
+	if block != len(lists) {
+		t.Errorf("%d blocks of reasons, want %d", block, len(lists))
+	}
+}
+
+func TestMetricNames(t *testing.T) {
+	r := newRig(t, classic)
+	if err := obs.CheckNames(r.metrics.Describe()); err != nil {
+		t.Error(err)
+	}
+	if err := r.metrics.Err(); err != nil {
+		t.Error(err)
+	}
+	families, err := r.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := 0
+	for _, f := range families {
+		before += len(f.GetMetric())
+	}
+	for _, target := range []string{"/i/_search", "/i/_search?q=a", "/i/_search?scroll=1m", "/x", "/i/_search?q=a"} {
+		r.ask(target, "{}")
+	}
+	families, err = r.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		before -= len(f.GetMetric())
+	}
+	if before != 0 {
+		t.Errorf("requests added %d series", -before)
+	}
+}
+
+func TestStopWithoutStart(t *testing.T) {
+	for _, text := range []string{classic, short} {
+		r := &rig{t: t}
+		root, p := conf.Parse("t.yml", "flow: "+text, nil)
+		b := flows.NewBuilder(r.registry(), p)
+		b.Define(root.Get("flow"))
+		gen := b.Generation(1, nil, &flows.Runtime{Metrics: obs.NewMetrics()}, flows.NewKeeper())
+		gen.Abandon()
+		<-gen.Drained()
+	}
+	(&getCache{}).Stop()
+	(&cache{}).Stop()
+}
+
+func TestFieldsAreDescribed(t *testing.T) {
+	for _, name := range []string{"get_cache.go", "set_cache.go", "cache.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		for i, line := range lines {
+			if strings.Contains(line, "`conf:\"") && !strings.Contains(line, ",inline") && !strings.Contains(lines[i-1], "//") {
+				t.Errorf("%s:%d: no comment", name, i+1)
+			}
+		}
+	}
+}
