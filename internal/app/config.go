@@ -1,0 +1,162 @@
+// Package app is the life of the process: it turns configuration files into a plan, puts a plan into force, replaces it
+// by another one without losing a connection, and ends in order.
+//
+// It holds no traffic logic. A plan is made without I/O, so that a configuration can be checked anywhere; whatever
+// fails while a plan is put into force leaves the one before it in force.
+package app
+
+import (
+	"time"
+
+	"weir/internal/conf"
+	"weir/internal/obs"
+	"weir/queue/disk"
+)
+
+// Config is the whole configuration, as it stands in the files.
+type Config struct {
+	// Folders.
+	Path PathConfig `conf:"path"`
+	// Listeners.
+	Entry *conf.Node `conf:"entry"`
+	// Flows of filters.
+	Flow *conf.Node `conf:"flow"`
+	// Routers that turn requests into flows.
+	Router *conf.Node `conf:"router"`
+	// Clusters.
+	Elasticsearch *conf.Node `conf:"elasticsearch"`
+	// Background pipelines in the short form; the classic form has them in the module pipeline.
+	Pipeline *conf.Node `conf:"pipeline"`
+	// Parts in the classic form: elastic, pipeline, queue.
+	Modules *conf.Node `conf:"modules"`
+	// Queues on disk.
+	Queue QueueConfig `conf:"queue"`
+	// Metrics sent to StatsD.
+	StatsD StatsDConfig `conf:"statsd"`
+	// Listener for metrics, health and administration.
+	Admin AdminConfig `conf:"admin"`
+	// Logs of the gateway itself.
+	Log LogConfig `conf:"log"`
+	// Limits of the process.
+	Limits LimitsConfig `conf:"limits"`
+}
+
+// PathConfig says where files are kept.
+type PathConfig struct {
+	// Queues, certificates and all else that must survive a restart. Several processes may share it.
+	Data string `conf:"data"`
+	// Log files of the gateway. Empty: only the standard error gets them.
+	Logs string `conf:"logs"`
+}
+
+// QueueConfig shapes the queues on disk.
+type QueueConfig struct {
+	// A classic switch; queues exist when something names them.
+	Enabled bool `conf:"enabled"`
+	// Shortest record.
+	MinMsgSize conf.Bytes `conf:"min_msg_size"`
+	// Longest record; at most an eighth of max_bytes.
+	MaxMsgSize conf.Bytes `conf:"max_msg_size"`
+	// Size at which a file is closed and the next begun; at most a quarter of max_bytes.
+	MaxBytesPerFile conf.Bytes `conf:"max_bytes_per_file"`
+	// Most that a queue keeps on disk.
+	MaxBytes conf.Bytes `conf:"max_bytes"`
+	// What a full queue does with a record.
+	WhenFull string `conf:"when_full" enum:"refuse,drop_oldest"`
+	// Records of a block that is written and synced at once: its most bytes.
+	BlockSize conf.Bytes `conf:"block_size"`
+	// Age at which a block is written. It is what a kill of the process can lose.
+	BlockAge conf.Duration `conf:"block_age"`
+	// Classic: time between syncs. Weir syncs each block; see block_age.
+	SyncEveryInSeconds int `conf:"sync_every_in_seconds" deprecated:"each block is synced; use block_age"`
+	// Classic: time after which written blocks are synced. Weir syncs each block; see block_age.
+	SyncTimeoutInSeconds int `conf:"sync_timeout_in_seconds" deprecated:"each block is synced; use block_age"`
+	// Classic: length of the read channel. Weir reads one block ahead.
+	ReadChanBuffer int `conf:"read_chan_buffer" deprecated:"one block is read ahead"`
+}
+
+// Options returns the options for a queue.
+func (c QueueConfig) Options() disk.Options {
+	o := disk.Options{
+		BlockSize: int(c.BlockSize), BlockAge: c.BlockAge.Std(), MinRecord: max(1, int(c.MinMsgSize)),
+		MaxRecord: int(min(c.MaxMsgSize, c.MaxBytes/8)), MaxBytes: int64(c.MaxBytes),
+		MaxBytesPerFile: int64(min(c.MaxBytesPerFile, c.MaxBytes/4)),
+	}
+	if c.WhenFull == "drop_oldest" {
+		o.Full = disk.DropOldest
+	}
+	return o
+}
+
+// StatsDConfig says where metrics are sent to.
+type StatsDConfig struct {
+	// Send metrics.
+	Enabled bool `conf:"enabled"`
+	// Name or address of the StatsD server.
+	Host string `conf:"host"`
+	// Its port.
+	Port int `conf:"port" min:"1" max:"65535"`
+	// Put before all names.
+	Namespace string `conf:"namespace"`
+	// Only udp.
+	Protocol string `conf:"protocol" enum:"udp"`
+	// Time between two sendings.
+	Interval conf.Duration `conf:"interval"`
+	// Classic: size of the send buffer.
+	BufferSize int `conf:"buffer_size" deprecated:"packets are bounded to 1,432 bytes"`
+	// Classic: time between two sendings in seconds.
+	IntervalInSeconds int `conf:"interval_in_seconds" deprecated:"use interval"`
+}
+
+// options returns c in the form that the sender takes.
+func (c StatsDConfig) options() obs.StatsDOptions {
+	o := obs.DefaultStatsD()
+	o.Host, o.Port, o.Namespace, o.Protocol, o.Interval = c.Host, c.Port, c.Namespace, c.Protocol, c.Interval.Std()
+	if c.IntervalInSeconds > 0 {
+		o.Interval = time.Duration(c.IntervalInSeconds) * time.Second
+	}
+	return o
+}
+
+// AdminConfig says where the admin listener is.
+type AdminConfig struct {
+	// Serve metrics, health and administration.
+	Enabled bool `conf:"enabled"`
+	// Address and port. If the port is taken, the next free one is used and the log says so.
+	Binding string `conf:"binding"`
+}
+
+// LogConfig shapes the gateway's own logs.
+type LogConfig struct {
+	// Least level that is logged.
+	Level string `conf:"level" enum:"debug,info,warn,error"`
+	// Form of the lines on the standard error and in the log file.
+	Format string `conf:"format" enum:"text,json"`
+}
+
+// LimitsConfig bounds the process.
+type LimitsConfig struct {
+	// Memory for bodies of requests and answers, all exchanges together. Above it requests are refused with 429.
+	Bodies conf.Bytes `conf:"bodies"`
+	// Time that running exchanges get to finish when the process ends.
+	Drain conf.Duration `conf:"drain"`
+}
+
+// DefaultConfig returns the configuration of an empty file.
+func DefaultConfig() Config {
+	statsd := obs.DefaultStatsD()
+	return Config{
+		Path: PathConfig{Data: "data"},
+		Queue: QueueConfig{
+			Enabled: true, MinMsgSize: 1, MaxMsgSize: 16 << 20, MaxBytesPerFile: 64 << 20, MaxBytes: 2 << 30,
+			WhenFull: "refuse", BlockSize: 1 << 20, BlockAge: conf.Duration(200 * time.Millisecond),
+		},
+		StatsD: StatsDConfig{
+			Host: statsd.Host, Port: statsd.Port, Namespace: statsd.Namespace, Protocol: statsd.Protocol,
+			Interval: conf.Duration(statsd.Interval),
+		},
+		Admin:  AdminConfig{Enabled: true, Binding: "127.0.0.1:2900"},
+		Log:    LogConfig{Level: "info", Format: "text"},
+		Limits: LimitsConfig{Bodies: 512 << 20, Drain: conf.Duration(30 * time.Second)},
+	}
+}
