@@ -112,13 +112,17 @@ type arg struct {
 	row         param
 }
 
-// parseArgs reads a raw query as Elasticsearch does: "&" parts, "+" is a space, ";" is data, escapes are decoded once.
+// parseArgs reads a raw query as Elasticsearch does: "&" and ";" part, "+" is a space, escapes are decoded once.
 // It returns the parameters sorted by name; they point into arena, which comes back grown.
 func parseArgs(args []arg, arena, raw []byte) ([]arg, []byte, Reason) {
 	args, arena = args[:0], slices.Grow(arena[:0], len(raw)) // decoding never lengthens, so arena stays where it is
 	for len(raw) > 0 {
-		var pair []byte
-		pair, raw, _ = bytes.Cut(raw, []byte{'&'})
+		pair := raw
+		if i := bytes.IndexAny(raw, "&;"); i >= 0 {
+			pair, raw = raw[:i], raw[i+1:]
+		} else {
+			raw = nil
+		}
 		if len(pair) == 0 {
 			continue
 		}
