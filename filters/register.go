@@ -6,6 +6,7 @@ package filters
 import (
 	"weir/filters/cache"
 	"weir/filters/debug"
+	"weir/filters/limit"
 	"weir/filters/log"
 	"weir/filters/route"
 	"weir/filters/transform"
@@ -27,6 +28,7 @@ func Register(r *flows.Registry) {
 	flows.Register(r, cache.Cache())
 	flows.Register(r, debug.Echo())
 	flows.Register(r, debug.Drop())
+	flows.Register(r, limit.RateLimit())
 	flows.Register(r, log.RequestLogging())
 	flows.Register(r, route.Flow())
 	flows.Register(r, transform.RequestHeaderFilter())

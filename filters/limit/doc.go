@@ -1,0 +1,11 @@
+// Package limit holds the filters that refuse exchanges so that one caller's loop or one index's load does not become
+// everybody's outage, and the core that they decide with: GCRA over a bounded table of keys.
+//
+// It is not for protecting against floods of connections, which the entry bounds, and not for limits shared by several
+// gateways: each process decides by itself. It does not know who a caller is beyond what the request says; a user name that
+// nothing has checked is one that anybody can make up.
+//
+// It trades a little strictness for bounded memory. A table holds a fixed number of keys. One that is rested (its whole burst
+// is there again) is forgotten without any effect; only if none is rested, the key nearest to rest is forgotten, which gives
+// its caller at most one burst early, and is counted.
+package limit
