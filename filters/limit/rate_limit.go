@@ -20,8 +20,8 @@ type RateLimitConfig struct {
 	Message string `conf:"message"`
 	// Limits by path, the classic form: of these the first that matches counts.
 	Rules []RateLimitRule `conf:"rules"`
-	// Limits by caller, index and the like: of these all count that apply, together with the rule. A request passes if all
-	// of them let it, and only then is any of them charged.
+	// Further limits, by caller, index and the like: of these all count that apply, together with the rule. A request
+	// passes if all of them let it, and only then is any of them charged.
 	Limits []RateLimitLimit `conf:"limits"`
 	// What is done: enforce refuses; shadow counts what would be refused and lets it pass; off does nothing.
 	Mode string `conf:"mode" enum:"enforce,shadow,off"`
@@ -34,13 +34,13 @@ type RateLimitConfig struct {
 
 // RateLimitRule is one limit by path.
 type RateLimitRule struct {
-	// Name in messages, logs and metrics; by default rule_ and the number of the rule.
+	// What the limit is called in messages, logs and metrics; by default rule_ and the number of the rule.
 	Name string `conf:"name"`
 	// Expression that is looked for in the path, decoded and with repeated slashes made one, so that no other spelling of
 	// a path evades it. The query is not part of it. It sees what the path says: a limit on an index in whatever way
 	// a request names it is written under limits, with index.
 	Pattern conf.Regexp `conf:"pattern,required"`
-	// Group of the expression, (?P<name>…): each text that it finds has a budget of its own. Without it the rule has one.
+	// A group of the expression, (?P<name>…): each text that it finds has a budget of its own. Without it the rule has one.
 	Group string `conf:"group"`
 	// Requests a second in the long run. They are metered evenly (GCRA), not counted by the second: after rest a burst
 	// passes at once, then one request each 1/max_qps of a second. With 3, three requests pass at once and the fourth
@@ -53,7 +53,7 @@ type RateLimitRule struct {
 
 // RateLimitLimit is one limit of a list.
 type RateLimitLimit struct {
-	// Name in messages, logs and metrics; by default limit_ and the number of the limit.
+	// What the limit is called in messages, logs and metrics; by default limit_ and the number of the limit.
 	Name string `conf:"name"`
 	// What a budget is for; each combination of values has one. ip: the caller's address, of IPv6 its /64 network; user:
 	// the name in Basic credentials, which nobody has checked here; index: each index that the path names, where all
