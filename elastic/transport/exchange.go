@@ -43,7 +43,7 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 		sent = c.sendShort(req, c.now)
 		c.limitRead(c.answerBy(req, sent, c.now))
 	}
-	framing, err := c.readHead(req, resp)
+	framing, err := c.readHead(resp)
 	if long {
 		sent = c.stopSending(req)
 	}
@@ -86,7 +86,7 @@ func (c *conn) answerBy(req *Request, sent sending, now int64) int64 {
 }
 
 // readHead reads the head of the final answer into resp and returns how its body is framed.
-func (c *conn) readHead(req *Request, resp *Response) (wire.Framing, error) {
+func (c *conn) readHead(resp *Response) (wire.Framing, error) {
 	for range maxInterim {
 		if err := c.readBlock(resp); err != nil {
 			return wire.Framing{}, err

@@ -81,7 +81,8 @@ func TestRequestIsWrittenAsGiven(t *testing.T) {
 		Target: []byte("/"), Header: h("A", "1", "Connection", "authorization"),
 		Extra: []wire.Field{
 			{Name: []byte("Authorization"), Value: []byte("ours")},
-			{Name: []byte("Via"), Value: []byte("1.1 weir")}, {Name: []byte("Host"), Value: []byte("x")},
+			{Name: []byte("Via"), Value: []byte("1.1 weir")},
+			{Name: []byte("Host"), Value: []byte("x")},
 		},
 	}), "GET / HTTP/1.1\nHost: es.test\nA: 1\nAuthorization: ours\nVia: 1.1 weir\n\n")
 
@@ -201,7 +202,7 @@ func failingReader(s string, err error) io.Reader {
 
 type panicking struct{}
 
-func (panicking) Read([]byte) (int, error) { var m map[int]int; m[1] = 1; return 0, nil }
+func (panicking) Read(p []byte) (int, error) { return int(p[len(p)]), nil }
 
 func TestStreamThatFailsIsNotTheNodesFault(t *testing.T) {
 	ended := make(chan error, 1)
