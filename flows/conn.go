@@ -39,10 +39,9 @@ type conn struct {
 	entry *Entry
 	raw   *net.TCPConn // under TLS the connection below it
 
-	phase atomic.Int32
-	since atomic.Int64 // coarse time at which the phase began or last made progress, see Entry.now
-	park  atomic.Bool  // the sweeper asks to park
-	timed atomic.Bool  // the deadline was moved into the past
+	phase   atomic.Int32
+	since   atomic.Int64 // coarse time at which the phase began or last made progress, see Entry.clock
+	verdict atomic.Int32 // the phase that the sweeper last found too long
 
 	interrupted atomic.Bool // the request's body is not read on: the node has answered
 
@@ -90,18 +89,30 @@ func (c *conn) Read(p []byte) (int, error) {
 		idle = true
 		c.enter(phaseIdle)
 	}
-	n, err := c.Conn.Read(p)
+	n, err := c.read(p)
 	switch {
 	case n > 0 && idle:
 		c.inHead = true
 		c.enter(phaseHead)
 	case n > 0 && c.serving:
 		c.enter(phaseHandler)
-	case n == 0 && idle && c.park.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+	case n == 0 && idle && errors.Is(err, os.ErrDeadlineExceeded):
 		c.parked = true
 		return 0, errParked
 	}
 	return n, err
+}
+
+// read reads from the socket. A verdict of the sweeper may come late, when the phase that it was about is over: then
+// it is undone.
+func (c *conn) read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.interrupted.Load() || c.verdict.Load() == c.phase.Load() {
+			return n, err
+		}
+		_ = c.Conn.SetReadDeadline(time.Time{})
+	}
 }
 
 // Write sends a part of an answer.
@@ -185,26 +196,18 @@ func (c *conn) gone() bool {
 // past is a deadline that has been missed.
 var past = time.Unix(1, 0)
 
-// interrupt wakes whoever reads from the connection. What is to be written can still be written.
-func (c *conn) interrupt() {
-	c.timed.Store(true)
+// interrupt ends a read that waits in phase p. What is to be written can still be written.
+func (c *conn) interrupt(p phase) {
+	c.verdict.Store(int32(p))
 	_ = c.Conn.SetReadDeadline(past)
-}
-
-// resume undoes interrupt.
-func (c *conn) resume() {
-	c.park.Store(false)
-	if c.timed.Swap(false) {
-		_ = c.Conn.SetReadDeadline(time.Time{})
-	}
 }
 
 // await waits outside the server for the first byte of a request.
 func (c *conn) await() bool {
 	c.enter(phaseParked)
-	c.resume()
+	_ = c.Conn.SetReadDeadline(time.Time{})
 	var b [1]byte
-	n, err := c.Conn.Read(b[:])
+	n, err := c.read(b[:])
 	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
 		return false
 	}

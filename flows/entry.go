@@ -332,19 +332,18 @@ func (e *Entry) snapshot(into []*conn) []*conn {
 // look judges one connection.
 func (e *Entry) look(c *conn, now int64) {
 	age := time.Duration(now - c.since.Load())
-	switch phase(c.phase.Load()) {
+	switch p := phase(c.phase.Load()); p {
 	case phaseIdle:
 		if e.closing.Load() || age > parkAfter {
-			c.park.Store(true)
-			c.interrupt()
+			c.interrupt(p)
 		}
 	case phaseParked:
 		if e.closing.Load() || age > e.limits.idle {
-			c.interrupt()
+			c.interrupt(p)
 		}
 	case phaseHead:
 		if age > e.limits.head {
-			c.interrupt()
+			c.interrupt(p)
 		}
 	case phaseHandler:
 		if age > watchAfter {
@@ -352,7 +351,7 @@ func (e *Entry) look(c *conn, now int64) {
 		}
 	case phaseBody:
 		if age > e.limits.read {
-			c.interrupt()
+			c.interrupt(p)
 		}
 	case phaseWrite:
 		if age > e.limits.write {

@@ -38,7 +38,7 @@ func (b *requestBody) Untouched() bool { return b.left == b.limit }
 // still come.
 func (b *requestBody) Interrupt() {
 	b.x.conn.interrupted.Store(true)
-	b.x.conn.interrupt()
+	b.x.conn.interrupt(phaseBody)
 }
 
 // bodyReader returns the reader of the request's body.
