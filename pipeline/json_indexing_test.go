@@ -73,7 +73,9 @@ func TestWholeRequestIsTriedAgain(t *testing.T) {
 	f := func(name string, fault estest.Fault, duplicates float64) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, estest.Options{})
-			fault.Times = 3
+			if fault.Times == 0 {
+				fault.Times = 3
+			}
 			injection := r.es.Inject(bulkOnly(fault))
 			r.putMany(0, 10)
 			r.start("")
@@ -81,8 +83,8 @@ func TestWholeRequestIsTriedAgain(t *testing.T) {
 			r.wantStored(10)
 			r.wantRecords("duplicate", duplicates)
 			r.letters(0)
-			if injection.Hits() != 3 {
-				t.Errorf("%d faults, want 3", injection.Hits())
+			if injection.Hits() != fault.Times {
+				t.Errorf("%d faults, want %d", injection.Hits(), fault.Times)
 			}
 		})
 	}
@@ -91,7 +93,7 @@ func TestWholeRequestIsTriedAgain(t *testing.T) {
 	f("502 of a proxy", estest.Fault{Status: 502}, 0)
 	f("401", estest.Fault{Status: 401}, 0)
 	f("403", estest.Fault{Status: 403}, 0)
-	f("400 of a proxy", estest.Fault{Status: 400, Body: []byte("<html>plain HTTP to an HTTPS port</html>"), ContentType: "text/html"}, 0)
+	f("400 of a proxy", estest.Fault{Times: 10, Status: 400, Body: []byte("<html>plain HTTP to an HTTPS port</html>"), ContentType: "text/html"}, 0)
 	f("reset before reading", estest.Fault{Cut: estest.ResetBeforeBody}, 0)
 	f("reset after reading", estest.Fault{Cut: estest.ResetAfterRequest}, 0)
 	f("not an answer", estest.Fault{Body: []byte(`{"took":1}`)}, 0)

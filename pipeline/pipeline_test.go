@@ -21,13 +21,14 @@ import (
 	"weir/elastic/estest"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/internal/searchnode/searchtest"
 	"weir/queue"
 	"weir/queue/disk"
 )
 
 func TestMain(m *testing.M) {
 	// The tests ask the scripted cluster with the default client.
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(int) { http.DefaultClient.CloseIdleConnections() }))
+	goleak.VerifyTestMain(searchtest.Main(m), goleak.Cleanup(func(int) { http.DefaultClient.CloseIdleConnections() }))
 }
 
 // queues opens queues of a manager.
@@ -59,7 +60,8 @@ func (l *lockedBuffer) String() string {
 // rig is a scripted cluster, a queue, and what a pipeline between them needs.
 type rig struct {
 	t       *testing.T
-	es      *estest.Cluster
+	url     string
+	es      *estest.Cluster // nil for a real cluster
 	cluster *elastic.Cluster
 	queues  queues
 	in      queue.Queue
@@ -69,11 +71,20 @@ type rig struct {
 
 func newRig(t *testing.T, o estest.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, es: estest.New(t, o), logs: new(lockedBuffer)}
+	es := estest.New(t, o)
+	r := newRigAt(t, es.URL())
+	r.es = es
+	return r
+}
+
+// newRigAt is newRig over the cluster at url.
+func newRigAt(t *testing.T, url string) *rig {
+	t.Helper()
+	r := &rig{t: t, url: url, logs: new(lockedBuffer)}
 	logger := slog.New(slog.NewTextHandler(r.logs, nil))
 	m := obs.NewMetrics()
 	c := elastic.DefaultCluster()
-	c.Name, c.Endpoint = "default", r.es.URL()
+	c.Name, c.Endpoint = "default", url
 	var err error
 	if r.cluster, err = elastic.NewCluster(&c, elastic.DefaultPool(), elastic.Deps{Metrics: m, Logger: logger}); err != nil {
 		t.Fatal(err)
@@ -133,7 +144,12 @@ func (r *rig) plan(params string) *Plan {
 
 func (r *rig) start(params string) *Running {
 	r.t.Helper()
-	running, err := r.plan(params).Start(r.env)
+	return r.run(r.plan(params))
+}
+
+func (r *rig) run(p *Plan) *Running {
+	r.t.Helper()
+	running, err := p.Start(r.env)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -206,7 +222,7 @@ func (r *rig) drained() {
 
 func (r *rig) get(target string) []byte {
 	r.t.Helper()
-	res, err := http.Get(r.es.URL() + target)
+	res, err := http.Get(r.url + target)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -221,7 +237,7 @@ func (r *rig) get(target string) []byte {
 // do sends a request straight to the cluster.
 func (r *rig) do(method, target, body string) {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), method, r.es.URL()+target, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+target, strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
