@@ -3,13 +3,9 @@ package e2e
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"weir/internal/searchnode"
 	"weir/internal/searchnode/searchtest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(searchtest.Main(m)) }
 
 // What holds without a gateway is what the gateway is measured against.
 func TestClientsAgainstTheEngines(t *testing.T) {

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"weir/elastic/estest"
+	"weir/internal/searchnode"
+	"weir/internal/searchnode/searchtest"
+)
+
+// spread are indices enough to stay below the classic file's limit of a hundred searches a second for each.
+var spread = func() (names []string) {
+	for i := range 10 {
+		names = append(names, fmt.Sprint("spread-", i))
+	}
+	return names
+}()
+
+// searchLoad sends searches that are all different.
+func searchLoad(tb testing.TB, g *gateway) *load {
+	return startLoad(tb, g.addr, 4, 10*time.Millisecond, func(n int) string {
+		return fmt.Sprintf("GET /%s/_search?preference=load-%d HTTP/1.1\r\nHost: weir.test\r\n\r\n", spread[n%len(spread)], n)
+	})
+}
+
+func TestNodesStopUnderLoad(t *testing.T) {
+	c := estest.New(t, estest.Options{Nodes: 3})
+	fill(t, newClient(t), c.URL(), spread...)
+	g := newSite(t, c.URL()).start()
+	awaitNodes(t, g, 3)
+	l := searchLoad(t, g)
+	l.await(100)
+	for i, n := range c.Nodes() { // the first is the one that the configuration names
+		n.Stop()
+		l.last(time.Second)
+		if err := n.Start(); err != nil {
+			t.Fatal(err)
+		}
+		before := len(n.Calls())
+		until(t, 30*time.Second, func(context.Context) error {
+			searches := 0
+			for _, call := range n.Calls()[before:] {
+				if call.Path != "/" && call.Path != "/_nodes/http" {
+					searches++
+				}
+			}
+			if searches < 10 {
+				return fmt.Errorf("node %d got %d searches since it runs again", i, searches)
+			}
+			return nil
+		})
+	}
+	checkShots(t, l.stop(), every)
+}
+
+func TestRealNodeStopsUnderLoad(t *testing.T) {
+	c := searchtest.ForTest(t, searchnode.OpenSearch3, 3)
+	client := newClient(t)
+	fill(t, client, c.URLs()[0], spread...)
+	must(t, client, http.MethodPut, c.URLs()[0]+"/spread-*/_settings", `{"index.number_of_replicas":2}`)
+	if err := c.WaitGreen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := newSite(t, c.URLs()[0]).start()
+	awaitNodes(t, g, 3)
+	l := searchLoad(t, g)
+	l.await(100)
+	node := c.Node(1)
+	label := fmt.Sprintf("node=%q", node.URL()[len("http://"):])
+	answers := func() float64 {
+		return g.metrics().sum("weir_upstream_requests_total", `pool="traffic"`, label, `outcome="2xx"`)
+	}
+	if answers() == 0 {
+		t.Fatalf("node %s was never used: %v", node.URL(), g.metrics())
+	}
+	if err := node.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	l.last(2 * time.Second)
+	before := answers()
+	if err := node.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, time.Minute, func(context.Context) error {
+		if answers() < before+10 {
+			return errors.New("the node is not used since it runs again")
+		}
+		return nil
+	})
+	checkShots(t, l.stop(), every)
+	if err := c.WaitGreen(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitNodes waits until the gateway knows n nodes.
+func awaitNodes(tb testing.TB, g *gateway, n int) {
+	tb.Helper()
+	until(tb, 30*time.Second, func(ctx context.Context) error {
+		a, err := g.ask(ctx, http.MethodGet, g.adminURL+"/_weir/clusters", "")
+		if err != nil {
+			return err
+		}
+		var seen struct {
+			Clusters []struct{ Nodes []struct{ Node string } }
+		}
+		if err := json.Unmarshal(a.body, &seen); err != nil {
+			return fmt.Errorf("%s: %w", a.body, err)
+		}
+		if len(seen.Clusters) != 1 || len(seen.Clusters[0].Nodes) != n {
+			return fmt.Errorf("the gateway knows %s, want one cluster of %d nodes", a.body, n)
+		}
+		return nil
+	})
+}
