@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"weir/internal/app"
+	"weir/internal/conf"
+	"weir/internal/obs"
+)
+
+// files are the configuration files of a command.
+type files struct {
+	Config []string `short:"c" name:"config" placeholder:"FILE" help:"Configuration file; may be repeated. Default: gateway.yml of the working folder."`
+}
+
+// options returns what is to be loaded.
+func (f files) options() conf.Options {
+	if len(f.Config) == 0 {
+		return conf.Options{Files: []string{defaultFile}}
+	}
+	return conf.Options{Files: f.Config}
+}
+
+type runCmd struct{ files }
+
+// Run runs the gateway until SIGTERM or SIGINT. SIGHUP and changed files reload the configuration.
+func (r *runCmd) Run(e env) error {
+	load := func() (*app.Plan, *conf.Problems) { return app.Load(r.options()) }
+	plan, problems := load()
+	if plan == nil {
+		_ = problems.WriteText(e.stderr)
+		return &exitError{code: exitFailed}
+	}
+	logger, closeLog, err := openLog(plan.Config, e.stderr)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+
+	a, err := app.Start(ctx, app.Options{Load: load, Logger: logger, Version: versionString()})
+	if err != nil {
+		return err
+	}
+	changed := make(chan struct{}, 1)
+	watcher, err := conf.Watch(a.Files, func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		logger.Warn("changed files are not noticed; reload with SIGHUP", "error", err)
+	} else {
+		defer func() { _ = watcher.Close() }()
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-hup:
+		case <-changed:
+		case <-ctx.Done():
+			continue
+		}
+		// A refusal has been logged; the configuration in force goes on.
+		_ = a.Reload(ctx)
+	}
+	stop() // a second signal ends the process at once
+	logger.Info("shutting down", "drain", plan.Config.Limits.Drain)
+	if err := a.Shutdown(context.WithoutCancel(ctx)); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return &exitError{code: exitCutOff, err: err}
+		}
+		return err
+	}
+	logger.Info("ended in order")
+	return nil
+}
+
+const (
+	logFileSize = 100 << 20 // bytes of a log file before the next is begun
+	logFiles    = 5         // that are kept
+)
+
+// openLog makes the gateway's own log: the standard error, and a file where path.logs is given.
+func openLog(c app.Config, stderr io.Writer) (*slog.Logger, func(), error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Log.Level)); err != nil {
+		return nil, nil, err
+	}
+	out, closeLog := stderr, func() {}
+	if c.Path.Logs != "" {
+		if err := os.MkdirAll(c.Path.Logs, 0o755); err != nil {
+			return nil, nil, err
+		}
+		f, err := obs.OpenFile(filepath.Join(c.Path.Logs, "weir.log"), logFileSize, logFiles)
+		if err != nil {
+			return nil, nil, err
+		}
+		out, closeLog = io.MultiWriter(stderr, f), func() { _ = f.Close() }
+	}
+	logger, err := obs.NewLogger(out, level, c.Log.Format)
+	if err != nil {
+		return nil, nil, err
+	}
+	return logger.With("pid", os.Getpid()), closeLog, nil
+}
