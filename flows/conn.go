@@ -76,6 +76,9 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.enter(phaseHead)
 		return 1, nil
 	}
+	if c.unread && c.request.RequestBodyStream() == nil {
+		c.unread = false // the server has thrown away what was left of the body
+	}
 	idle := false
 	switch {
 	case c.serving, c.unread:

@@ -2,6 +2,7 @@ package flows
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -209,6 +210,25 @@ func TestSlowHeadIsCutAndIdleConnectionIsNot(t *testing.T) {
 	idle.send("GET / HTTP/1.1\nHost: a\n\n")
 	if _, body := idle.answer(); body != "ok" {
 		t.Errorf("after parking: %q", body)
+	}
+}
+
+// A connection on which a flow left a body unread is as idle as any other once the rest of that body has come.
+func TestConnectionIsIdleAfterABodyThatNobodyWanted(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), nil)
+	for _, size := range []int{2, 100 << 10} {
+		c := g.dial().send(fmt.Sprintf("POST / HTTP/1.1\nHost: a\nContent-Length: %d\n\n", size) + strings.Repeat("x", size))
+		c.answer()
+		waitFor(t, "the connection to be parked", func() bool {
+			conns := g.snapshot(nil)
+			return len(conns) == 1 && phase(conns[0].phase.Load()) == phaseParked
+		})
+		c.send("GET / HTTP/1.1\nHost: a\n\n")
+		if _, body := c.answer(); body != "ok" {
+			t.Errorf("after a body of %d bytes: %q", size, body)
+		}
+		_ = c.Close()
+		waitFor(t, "the connection to be closed", func() bool { return g.open() == 0 })
 	}
 }
 
