@@ -73,7 +73,6 @@ type Cluster struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
-	pools   sync.WaitGroup // pools of nodes that have left, closing
 	running atomic.Bool
 }
 

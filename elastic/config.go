@@ -84,12 +84,16 @@ type RefreshConfig struct {
 	Interval conf.Duration `conf:"interval"`
 }
 
+// SetDefaults makes c find nodes, every 30 seconds.
+func (c *DiscoveryConfig) SetDefaults() {
+	*c = DiscoveryConfig{Enabled: true, Interval: conf.Duration(30 * time.Second), Refresh: RefreshConfig{Enabled: true}}
+}
+
 // DefaultCluster returns the defaults of a cluster.
 func DefaultCluster() ClusterConfig {
-	return ClusterConfig{
-		Enabled: true, Host: "upstream",
-		Discovery: DiscoveryConfig{Enabled: true, Interval: conf.Duration(30 * time.Second), Refresh: RefreshConfig{Enabled: true}},
-	}
+	c := ClusterConfig{Enabled: true, Host: "upstream"}
+	c.Discovery.SetDefaults()
+	return c
 }
 
 // DecodeClusters reads the section elasticsearch. What is wrong goes to p; clusters with mistakes are left out.

@@ -89,11 +89,11 @@ func (plan *Plan) entries(p *conf.Problems) {
 	names := map[string]bool{}
 	for _, n := range plan.Config.Entry.Items() {
 		e := flows.DefaultEntry()
-		conf.Decode(n, &e, p)
+		in := p.In("entry " + n.Get("name").Scalar())
+		conf.Decode(n, &e, in)
 		if e.Name == "" {
 			continue
 		}
-		in := p.In("entry " + e.Name)
 		if names[e.Name] {
 			in.Errorf(n.Get("name"), "entry %q is defined twice", e.Name)
 			continue

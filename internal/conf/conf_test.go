@@ -257,13 +257,14 @@ func TestElementsBeginWithDefaults(t *testing.T) {
 	var c struct {
 		List []switched          `conf:"list"`
 		Map  map[string]switched `conf:"map"`
+		Ptr  *switched           `conf:"ptr"`
 	}
-	n, p := Parse("a.yml", "{list: [{}, {on: false}], map: {a: {}, b: {on: false}}}", nil)
+	n, p := Parse("a.yml", "{list: [{}, {on: false}], map: {a: {}, b: {on: false}}, ptr: {}}", nil)
 	Decode(n, &c, p)
 	if err := p.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if !c.List[0].On || c.List[1].On || !c.Map["a"].On || c.Map["b"].On {
+	if !c.List[0].On || c.List[1].On || !c.Map["a"].On || c.Map["b"].On || !c.Ptr.On {
 		t.Errorf("got %+v", c)
 	}
 	if got := Describe(c, nil).Fields[0].Elem.Fields[0].Default; got != "true" {

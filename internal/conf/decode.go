@@ -127,7 +127,7 @@ func value(n *Node, v reflect.Value, f *field, p *Problems) {
 		v.Set(reflect.ValueOf(n))
 		return
 	case t.Kind() == reflect.Pointer:
-		target := reflect.New(t.Elem())
+		target := fresh(t.Elem()).Addr()
 		if !v.IsNil() {
 			target.Elem().Set(v.Elem())
 		}

@@ -18,8 +18,8 @@ type Decoder interface {
 	DecodeConf(n *Node, p *Problems)
 }
 
-// A Defaulter is a type whose values in lists and maps begin with defaults: SetDefaults is called on each before it is
-// decoded.
+// A Defaulter is a type whose values in lists and maps and behind nil pointers begin with defaults: SetDefaults is
+// called on each before it is decoded.
 type Defaulter interface {
 	SetDefaults()
 }
