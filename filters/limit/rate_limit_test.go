@@ -207,15 +207,15 @@ func TestClassicForm(t *testing.T) {
 		if n := g.passes(200, get("/medcl/_count")); n != 200 {
 			t.Errorf("%d of 200 requests passed that no rule is for", n)
 		}
-		time.Sleep(333 * time.Millisecond)
+		<-time.After(333 * time.Millisecond)
 		if g.serve(exchange("GET", "/medcl/_search")) == nil {
 			t.Error("a search passed before its interval was over")
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		if n := g.passes(2, get("/medcl/_search")); n != 1 {
 			t.Errorf("%d searches passed after one interval, want 1", n)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if n := g.passes(9, get("/medcl/_search")); n != 3 {
 			t.Errorf("%d searches passed at once after a long rest, want 3", n)
 		}
@@ -239,12 +239,12 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{name: slow, key: [global], rate: 1/90s}]}`)
 		g.serve(exchange("GET", "/"))
-		time.Sleep(30*time.Second + time.Millisecond)
+		<-time.After(30*time.Second + time.Millisecond)
 		e := g.serve(exchange("GET", "/"))
 		if e == nil || e.RetryAfterSeconds() != 60 || e.Reason != "[slow] 1/1m30s exceeded; retry in 60s" {
 			t.Fatalf("refusal %+v, want a retry in 60s", e)
 		}
-		time.Sleep(e.RetryAfter)
+		<-time.After(e.RetryAfter)
 		if e := g.serve(exchange("GET", "/")); e != nil {
 			t.Errorf("refused after waiting as told: %v", e)
 		}
