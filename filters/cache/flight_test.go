@@ -238,6 +238,39 @@ func TestErrorOfTheUpstreamIsShared(t *testing.T) {
 	})
 }
 
+func TestErrorOfOtherParametersIsNotInherited(t *testing.T) {
+	bubbles(t, func(t *testing.T, r *rig) {
+		hasty := func() *flows.Exchange { return request("/i/_search?timeout=1ms", `{}`) }
+		whole := r.node
+		_, c, release := stampede(r, 10, hasty, plain, func(x *flows.Exchange, call int64) error {
+			if call == 1 {
+				return elastic.Errorf(504, "timeout_exception", "too slow")
+			}
+			return whole(x, call)
+		})
+		close(release)
+		c.wg.Wait()
+		r.wantCalls(2)
+		if m := c.statuses(); m["error"] != 1 {
+			t.Errorf("got %v", m)
+		}
+	})
+}
+
+func TestOvertakenFlightLeavesTheNewerOne(t *testing.T) {
+	fs := newFlights()
+	key, now := query.Key{1}, time.Now()
+	old, _ := fs.join(&key, now, -1)
+	newer, lead := fs.join(&key, now, 0)
+	if !lead || newer == old {
+		t.Fatal("joined a flight that is too old")
+	}
+	fs.land(old, now, false)
+	if f, lead := fs.join(&key, now, -1); lead || f != newer {
+		t.Error("the newer flight was forgotten")
+	}
+}
+
 func TestRefusalOfTheLeaderIsItsOwn(t *testing.T) {
 	bubbles(t, func(t *testing.T, r *rig) {
 		s := r.shared()

@@ -248,6 +248,9 @@ func TestBypasses(t *testing.T) {
 			wantStatus(t, x, "weir; fwd=bypass; detail="+why)
 		}
 		r.wantCalls(2)
+		if r.count("weir_cache_entries", "otter") != 0 {
+			t.Errorf("%s: the answer was stored", why)
+		}
 		if got := r.count("weir_cache_bypasses_total", why); got != 2 {
 			t.Errorf("%s: counted %v, want 2", why, got)
 		}
@@ -378,6 +381,9 @@ func TestCacheControl(t *testing.T) {
 		if err := r.serve("main", x); !errors.As(err, &ee) || ee.Status != 504 {
 			t.Errorf("only-if-cached without an entry: %v", err)
 		}
+		if x.Response.Answered() || x.Response.Header.Len() > 0 || string(x.Trace.Cache) != "weir; fwd=miss" {
+			t.Errorf("an error comes with %d %v, and %s", x.Response.Status, x.Response.Header.Fields(), x.Trace.Cache)
+		}
 		r.wantCalls(0)
 		r.ask("/i/_search", `{}`)
 		r.ask("/i/_search", `{}`, "Cache-Control", "only-if-cached")
@@ -463,6 +469,7 @@ func TestFlowsDoNotShare(t *testing.T) {
 	f("one", "one", 3)
 	f("two", "two", 3)
 	f("one", "outer", 3)
+	f("two", "outer", 4)
 }
 
 func TestInnerCacheLeavesItToTheOuter(t *testing.T) {
@@ -474,6 +481,14 @@ func TestInnerCacheLeavesItToTheOuter(t *testing.T) {
 	}
 	r.ask("/i/_search", `{}`)
 	r.wantCalls(1)
+}
+
+func TestFirstSetCacheWins(t *testing.T) {
+	r := newRig(t, `[{name: main, filter: [{get_cache: {}}, {node: {}}, {set_cache: {}}, {set_cache: {max_cached_size: 10mb}}]}]`)
+	r.ask("/i/_search", `{}`)
+	if n := r.count("weir_cache_entries", "otter"); n != 1 {
+		t.Errorf("%v entries, want 1", n)
+	}
 }
 
 func TestGetCacheWithoutSetCache(t *testing.T) {
