@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"weir/internal/app"
@@ -49,12 +50,16 @@ func (r *runCmd) Run(e env) error {
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 
-	a, err := app.Start(ctx, app.Options{Load: load, Logger: logger, Version: versionString()})
-	if err != nil {
-		return err
-	}
 	changed := make(chan struct{}, 1)
-	watcher, err := conf.Watch(a.Files, func() {
+	// The files are watched before they are read: what changes in between would be missed for good.
+	var running atomic.Pointer[app.App]
+	watched := func() []string {
+		if a := running.Load(); a != nil {
+			return a.Files()
+		}
+		return plan.Files
+	}
+	watcher, err := conf.Watch(watched, func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -65,6 +70,11 @@ func (r *runCmd) Run(e env) error {
 	} else {
 		defer func() { _ = watcher.Close() }()
 	}
+	a, err := app.Start(ctx, app.Options{Load: load, Logger: logger, Version: versionString()})
+	if err != nil {
+		return err
+	}
+	running.Store(a)
 	for ctx.Err() == nil {
 		select {
 		case <-hup:
