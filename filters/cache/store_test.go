@@ -3,7 +3,6 @@ package cache
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"strings"
 	"sync"
@@ -224,7 +223,7 @@ func TestUnknownStore(t *testing.T) {
 
 func BenchmarkStore(b *testing.B) {
 	for _, kind := range storeKinds {
-		b.Run(fmt.Sprint(kind), func(b *testing.B) {
+		b.Run(kind, func(b *testing.B) {
 			s, err := limits{kind: kind, maxBytes: 64 << 20, maxItems: 100_000}.open(func() {})
 			if err != nil {
 				b.Fatal(err)
