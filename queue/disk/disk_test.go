@@ -1041,10 +1041,13 @@ func TestKilledWhileItWrites(t *testing.T) {
 func (q *testQueue) failSync() {
 	q.t.Helper()
 	synctest.Wait()
-	if err := q.store().w.file.Close(); err != nil {
-		q.t.Fatal(err)
-	}
+	w := q.store().w
+	w.file = unsyncable{w.file}
 }
+
+type unsyncable struct{ syncFile }
+
+func (unsyncable) Sync() error { return syscall.EIO }
 
 func TestFailedSyncIsReportedAndTheBlockWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1101,4 +1104,24 @@ func TestRemovedFileGivesItsSpaceBack(t *testing.T) {
 	if info.Size() != 0 {
 		t.Errorf("%d bytes are still held", info.Size())
 	}
+}
+
+// A block that waits for its sync must not be forgotten when the file rolls.
+func TestFailedSyncOfARolledFileIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, MaxBytesPerFile: 60, SyncEvery: 10, SyncTimeout: never})
+		if err := q.Put([]byte(rec(0))); err != nil {
+			t.Fatal(err)
+		}
+		q.failSync()
+		if err := q.PutSync(t.Context(), []byte(rec(1))); err == nil {
+			t.Error("PutSync says that all is well")
+		}
+		if err := q.store().flush(t.Context(), nil, 1); err == nil {
+			t.Error("the first block is said to be safe")
+		}
+		<-time.After(2 * retryDelay)
+		q.drain()
+		q.shut()
+	})
 }

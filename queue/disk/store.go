@@ -464,7 +464,7 @@ func (s *store) finish() bool {
 
 // stop closes what the committer owns and tells those who wait that it has ended.
 func (s *store) stop() {
-	if err := s.closeWriter(nil); err != nil {
+	if err := s.closeWriter(); err != nil {
 		s.report(err)
 	}
 	s.mu.Lock()
@@ -504,7 +504,7 @@ func (s *store) write(block *queue.Builder) error {
 		}
 	}
 	if reopen {
-		if err := s.closeWriter(nil); err != nil {
+		if err := errors.Join(s.sync(), s.closeWriter()); err != nil {
 			return err
 		}
 	}
@@ -513,7 +513,7 @@ func (s *store) write(block *queue.Builder) error {
 		s.w = newWriter(s.dir, s.lastRun, o, s.log)
 	}
 	if err := s.w.put(data); err != nil {
-		return errors.Join(err, s.closeWriter(nil))
+		return errors.Join(err, s.closeWriter())
 	}
 	s.unsynced++
 	s.mu.Lock()
@@ -537,7 +537,7 @@ func (s *store) write(block *queue.Builder) error {
 	s.stats.Bytes += size
 	if err != nil {
 		s.mu.Unlock()
-		return errors.Join(err, s.closeWriter(err))
+		return errors.Join(err, s.closeWriter())
 	}
 	s.written++
 	s.stats.OpenRecords -= int64(block.Count())
@@ -578,7 +578,7 @@ func (s *store) sync() error {
 		return nil
 	}
 	if err := s.w.sync(); err != nil {
-		return errors.Join(err, s.closeWriter(err))
+		return errors.Join(err, s.closeWriter())
 	}
 	s.mu.Lock()
 	s.markSynced()
@@ -586,15 +586,15 @@ func (s *store) sync() error {
 	return nil
 }
 
-// closeWriter ends the run. syncErr is the error of a sync that has just failed: a second one would succeed without having
-// written anything. Blocks that were written but could not be synced cannot be written again, because their memory has gone
-// to other blocks; they are read as long as the machine runs, and Flush says that they are not safe.
-func (s *store) closeWriter(syncErr error) error {
+// closeWriter ends the run. Blocks that were written but could not be synced cannot be written again, because their memory
+// has gone to other blocks; they are read as long as the machine runs, and who waits for them hears that they are not safe.
+func (s *store) closeWriter() error {
 	if s.w == nil {
 		return nil
 	}
-	if s.unsynced > 0 && s.w.file != nil && syncErr == nil {
-		syncErr = s.w.file.Sync()
+	var syncErr error
+	if s.unsynced > 0 {
+		syncErr = s.w.sync()
 	}
 	err := s.w.close()
 	s.w = nil

@@ -24,7 +24,15 @@ type writer struct {
 	pos     int64   // end of the last block in it
 	maxFile int64
 	dq      diskqueue.Interface
-	file    *os.File // the same file, for syncing; nil before the first block and after a roll
+	file    syncFile // the same file, for syncing; nil before the first block and after a roll
+	syncErr error    // of a sync that failed: a second one would succeed without having written anything
+}
+
+// syncFile is what the writer needs of an *os.File; tests put one in its place that cannot sync.
+type syncFile interface {
+	Stat() (fs.FileInfo, error)
+	Sync() error
+	Close() error
 }
 
 // newWriter starts a run. go-diskqueue's own syncing, which would write its position file each time and report errors only
@@ -44,13 +52,14 @@ func newWriter(dir string, run int64, o Options, log *slog.Logger) *writer {
 	}
 }
 
-// put appends a block and returns the file that it is in and the offset behind it.
+// put appends a block. key and pos then say where it ends.
 func (w *writer) put(block []byte) error {
 	n := prefixSize + int64(len(block))
 	rolls := w.pos > 0 && w.pos+n > w.maxFile
 	if rolls && w.file != nil {
 		// Blocks that wait for their sync must not be forgotten with the old file.
-		err := errors.Join(w.file.Sync(), w.file.Close())
+		w.syncErr = w.file.Sync()
+		err := errors.Join(w.syncErr, w.file.Close())
 		w.file = nil
 		if err != nil {
 			return err
@@ -67,24 +76,28 @@ func (w *writer) put(block []byte) error {
 	if w.file != nil {
 		return nil
 	}
-	var err error
-	w.file, err = os.OpenFile(filepath.Join(w.dir, w.key.name()), os.O_WRONLY, 0)
+	file, err := os.OpenFile(filepath.Join(w.dir, w.key.name()), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("find the file that go-diskqueue writes: %w", err)
 	}
+	w.file = file
 	return syncDir(w.dir)
 }
 
 // sync makes the blocks that were put durable.
 func (w *writer) sync() error {
-	if w.file == nil {
-		return nil
+	if w.syncErr == nil && w.file != nil {
+		w.syncErr = w.syncFile()
 	}
+	return w.syncErr
+}
+
+func (w *writer) syncFile() error {
 	info, err := w.file.Stat()
 	if err != nil {
 		return err
 	}
-	if info.Size() != w.pos {
+	if info.Size() < w.pos {
 		return fmt.Errorf("%s has %d bytes, %d were written", w.key.name(), info.Size(), w.pos)
 	}
 	return w.file.Sync()
