@@ -220,6 +220,16 @@ func redactUserinfo(text string) string {
 	return scheme + "://" + rest
 }
 
+// Identity says where the cluster is. It implements flows.Identified.
+func (c *ClusterConfig) Identity() string {
+	var b strings.Builder
+	for _, e := range c.endpoints() {
+		b.WriteString(e.String())
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
 // Secrets returns the cluster's secrets in clear text, for comparing configurations only.
 func (c *ClusterConfig) Secrets() [3]string {
 	return [3]string{c.BasicAuth.Password.Reveal(), c.APIKey.Reveal(), c.Bearer.Reveal()}

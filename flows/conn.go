@@ -43,6 +43,7 @@ type conn struct {
 	since   atomic.Int64 // coarse time at which the phase began or last made progress, see Entry.clock
 	verdict atomic.Int32 // the phase that the sweeper last found too long
 
+	used        atomic.Bool // a request has begun to come
 	interrupted atomic.Bool // the request's body is not read on: the node has answered
 
 	// The fields up to pending belong to the connection's goroutine.
@@ -94,6 +95,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.read(p)
 	switch {
+	case n == 0 && err != nil && c.expecting != nil:
+		c.abandonExpect()
 	case n > 0 && idle:
 		c.inHead = true
 		c.enter(phaseHead)
@@ -123,6 +126,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	c.enter(phaseWrite)
 	n, err := c.Conn.Write(p)
 	c.enter(phaseHandler)
+	if err != nil {
+		c.abandonExpect()
+	}
 	if len(c.pending) > 0 {
 		x := c.pending[len(c.pending)-1]
 		x.written += int64(n)
@@ -135,7 +141,6 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // Close is called by the server when it is done with the connection. The entry's loop closes the socket.
 func (c *conn) Close() error {
-	c.abandonExpect()
 	c.finish()
 	return nil
 }

@@ -95,6 +95,7 @@ const (
 	sweepInterval = 50 * time.Millisecond
 	parkAfter     = time.Second            // idle connections leave the server's loop
 	watchAfter    = 100 * time.Millisecond // running exchanges whose client is looked after
+	lastRequest   = time.Second            // what an unused connection gets to bring a request when the entry ends
 )
 
 // An Entry accepts connections on one address and serves the requests on them. Its listener and its connections
@@ -279,9 +280,10 @@ func (e *Entry) serveConn(c *conn) {
 	if e.tls != nil && !e.handshake(c) {
 		return
 	}
-	for !e.closing.Load() && c.await() {
+	for c.await() {
+		c.used.Store(true)
 		_ = e.server.ServeConn(c)
-		if !c.parked {
+		if !c.parked || e.closing.Load() {
 			return
 		}
 	}
@@ -338,7 +340,8 @@ func (e *Entry) look(c *conn, now int64) {
 			c.interrupt(p)
 		}
 	case phaseParked:
-		if e.closing.Load() || age > e.limits.idle {
+		// A connection that was accepted just now is about to bring a request.
+		if age > e.limits.idle || e.closing.Load() && (c.used.Load() || age > lastRequest) {
 			c.interrupt(p)
 		}
 	case phaseHead:

@@ -103,6 +103,8 @@ type Exchange struct {
 	WriteTime                   time.Duration
 	RequestBytes, ResponseBytes int64
 
+	class   api.Class     // of the request, when it has been answered
+	trace   *Exchange     // snapshot for the tracing flow
 	served  time.Duration // from Start until the response was filled
 	written int64         // bytes of the answer that went to the client
 	conn    *conn
@@ -225,7 +227,7 @@ func (x *Exchange) reset() {
 	x.classified, x.path = false, x.path[:0]
 	x.cancel.Reset()
 	x.hold.Store(nil)
-	x.gen, x.router, x.conn, x.expect = nil, nil, nil, nil
+	x.gen, x.router, x.conn, x.expect, x.trace = nil, nil, nil, nil, nil
 	x.Tracing, x.written, x.served, x.WriteTime, x.RequestBytes, x.ResponseBytes = false, 0, 0, 0, 0, 0
 	x.body = requestBody{}
 }

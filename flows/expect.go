@@ -76,13 +76,18 @@ func (c *conn) resumeExpect(fc *fasthttp.RequestCtx) bool {
 	return true
 }
 
-// abandonExpect ends an exchange whose body was asked for and never came.
+// abandonExpect ends an exchange whose body was asked for and does not come. It is called while the server still waits
+// for the body, so that the request's memory is still the request's.
 func (c *conn) abandonExpect() {
-	if x := c.expecting; x != nil {
-		c.expecting = nil
-		x.Trace.Outcome = ClientGone
-		x.expect.body <- errNoBody
-		<-x.expect.done
-		c.entry.written(x)
+	x := c.expecting
+	if x == nil {
+		return
 	}
+	c.expecting = nil
+	x.Trace.Outcome = ClientGone
+	x.expect.body <- errNoBody
+	<-x.expect.done
+	c.serving = false
+	c.entry.conclude(x)
+	c.entry.written(x)
 }

@@ -1,7 +1,10 @@
 package flows
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -138,6 +141,23 @@ func (b *Builder) Provide(kind, name string, value any, node *conf.Node) {
 		b.resources[kind] = map[string]*resource{}
 	}
 	b.resources[kind][name] = &resource{value: value, node: node}
+}
+
+// An Identified resource says in one text what it is: a cluster says where it is. Answers that depend on a resource
+// must not outlive a change of it.
+type Identified interface{ Identity() string }
+
+// identity returns the digest of what all resources say they are.
+func (b *Builder) identity() string {
+	h := sha256.New()
+	for _, kind := range slices.Sorted(maps.Keys(b.resources)) {
+		for _, name := range slices.Sorted(maps.Keys(b.resources[kind])) {
+			if r, ok := b.resources[kind][name].value.(Identified); ok {
+				fmt.Fprintf(h, "%q %q %q\n", kind, name, r.Identity())
+			}
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Resource returns the resource name of kind as a T. If there is none it reports a problem, with the nearest name, and

@@ -64,7 +64,7 @@ func newEntryMetrics(m *obs.Metrics, entry string) (*entryMetrics, error) {
 func (m *entryMetrics) count(x *Exchange, d time.Duration) {
 	m.requests[x.Trace.Outcome][min(max(x.Response.Status/100, 0), 5)].Inc()
 	m.durations[x.Trace.Outcome].Observe(d.Seconds())
-	m.apis[x.Call().Class].Inc()
+	m.apis[x.class].Inc()
 	m.responseBytes.Add(float64(x.written))
 	if n := x.requestBytes(); n > 0 {
 		m.requestBytes.Add(float64(n))

@@ -15,8 +15,11 @@ type Runtime struct {
 	Metrics *obs.Metrics
 	Logger  *slog.Logger
 	Budget  *Budget // memory for bodies
-	keeper  *Keeper
-	kept    []string // keys that this generation holds
+	// Resources is a digest of what all resources of the generation are; see Identified.
+	Resources string
+
+	keeper *Keeper
+	kept   []string // keys that this generation holds
 }
 
 // A Keeper holds what survives a reload: caches, limiter cells, listeners, connections to nodes. A value is known by a
@@ -92,7 +95,7 @@ type Generation struct {
 
 // Generation makes a generation of all that b has built. Nothing runs before Start.
 func (b *Builder) Generation(number uint64, routers map[string]*Router, rt *Runtime, keeper *Keeper) *Generation {
-	rt.keeper = keeper
+	rt.keeper, rt.Resources = keeper, b.identity()
 	g := &Generation{Number: number, rt: rt, routers: routers, drained: make(chan struct{})}
 	for _, f := range b.flows {
 		for _, l := range f.links {

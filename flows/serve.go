@@ -264,7 +264,18 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 		resp.ImmediateHeaderFlush = true
 		resp.SetBodyStream(x.responseStream(), int(body.length))
 	}
+	e.conclude(x)
 	c.pending = append(c.pending, x)
+}
+
+// conclude notes of a request what will be needed when the answer has been written: the server may then have given
+// the request's memory to another connection.
+func (e *Entry) conclude(x *Exchange) {
+	x.class = x.Call().Class
+	if x.router != nil && x.router.tracing != nil {
+		x.trace, _ = e.pool.Get().(*Exchange)
+		x.snapshot(x.trace, x.router.traceBodies)
+	}
 }
 
 // drainable is how much of a request body that no filter wanted is read to keep the connection.
@@ -290,13 +301,11 @@ func (e *Entry) answerHTTP10(x *Exchange, fc *fasthttp.RequestCtx) {
 // written ends an exchange whose answer has been written, or could not be: it counts it, runs the tracing flow and
 // gives everything back.
 func (e *Entry) written(x *Exchange) {
-	now := time.Now()
-	e.metrics.count(x, now.Sub(x.Start))
-	if x.conn != nil {
-		x.conn.unwatch(x)
-	}
-	if x.router != nil && x.router.tracing != nil {
-		e.trace(x, now)
+	taken := time.Since(x.Start)
+	e.metrics.count(x, taken)
+	x.conn.unwatch(x)
+	if x.trace != nil {
+		e.runTrace(x, taken)
 	}
 	gen := x.gen
 	x.reset()

@@ -84,12 +84,11 @@ func (x *Exchange) Detach() *Exchange {
 	return s
 }
 
-// trace runs the tracing flow on a snapshot of x. Its errors cannot reach the client any more: they are logged.
-func (e *Entry) trace(x *Exchange, now time.Time) {
-	t := x.router.tracing
-	s, _ := e.pool.Get().(*Exchange)
-	x.snapshot(s, x.router.traceBodies)
-	s.WriteTime = max(0, now.Sub(x.Start)-x.served)
+// runTrace runs the tracing flow on the snapshot of x, which ended after taken. Errors cannot reach the client any more:
+// they are logged.
+func (e *Entry) runTrace(x *Exchange, taken time.Duration) {
+	t, s := x.router.tracing, x.trace
+	s.Trace.Outcome, s.ResponseBytes, s.WriteTime = x.Trace.Outcome, x.written, max(0, taken-x.served)
 	if err := t.Serve(s); err != nil {
 		e.metrics.traceErrors.Inc()
 		e.failLog.Log(slog.LevelWarn, "tracing "+t.name, "tracing flow failed", "flow", t.name, "error", err)

@@ -59,6 +59,8 @@ func (l *lookup) start(rt *flows.Runtime) error {
 	}
 	o := l.options
 	o.Secret = l.shared.secret
+	// A cluster that is another one after a reload must not be answered for by what the old one said.
+	o.ClusterID = rt.Resources
 	if l.keyer, err = query.NewKeyer(o); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ func (a *App) listen(ctx context.Context, plan *Plan) (map[string]*running, erro
 		}
 		e, err := a.newEntry(c)
 		if err == nil {
-			err = a.listenOn(ctx, e, c)
+			err = a.listenOn(ctx, e, c, plan)
 		}
 		if err != nil {
 			for _, r := range fresh {
@@ -67,10 +68,15 @@ func (a *App) listen(ctx context.Context, plan *Plan) (map[string]*running, erro
 	return fresh, nil
 }
 
-// listenOn gives e a listener: that of the running entry that has the same network settings, or a new one.
-func (a *App) listenOn(ctx context.Context, e *flows.Entry, c flows.EntryConfig) error {
-	for _, old := range a.entries {
-		if old.config.Network == c.Network {
+// listenOn gives e a listener: that of the entry it replaces, if the network settings are the same, or a new one. It
+// replaces the one of its name, or one that the plan has under another name.
+func (a *App) listenOn(ctx context.Context, e *flows.Entry, c flows.EntryConfig, plan *Plan) error {
+	if old := a.entries[c.Name]; old != nil && old.config.Network == c.Network {
+		return e.Inherit(old.Entry)
+	}
+	for name, old := range a.entries {
+		gone := !slices.ContainsFunc(plan.Entries, func(other flows.EntryConfig) bool { return other.Name == name })
+		if gone && old.config.Network == c.Network {
 			return e.Inherit(old.Entry)
 		}
 	}

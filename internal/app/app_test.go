@@ -1,0 +1,193 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/elastic/estest"
+	"weir/internal/conf"
+)
+
+func TestMain(m *testing.M) {
+	// The server library keeps one clock for the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+}
+
+// files is a configuration in memory that tests rewrite.
+type files struct {
+	mu   sync.Mutex
+	text string
+}
+
+func (f *files) set(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.text = text
+}
+
+func (f *files) load() (*Plan, *conf.Problems) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := f.text
+	return Load(conf.Options{Files: []string{"a.yml"}, ReadFile: func(string) ([]byte, error) { return []byte(text), nil }})
+}
+
+// start runs a gateway over text.
+func start(t *testing.T, text string) (*App, *files) {
+	t.Helper()
+	f := &files{text: text}
+	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.DiscardHandler), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := a.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+	})
+	return a, f
+}
+
+// config is a configuration with one entry, called main, in front of the cluster at url; more is appended.
+func config(t *testing.T, url, more string) string {
+	t.Helper()
+	return fmt.Sprintf(`
+path.data: %s
+entry: [{name: main, router: default, network: {binding: "127.0.0.1:0"}}]
+flow: [{name: main, filter: [{cache: {ttl: 1h}}, {elasticsearch: {elasticsearch: up}}]}]
+router: [{name: default, default_flow: main}]
+elasticsearch: [{name: up, endpoint: "%s"}]
+admin: {binding: "127.0.0.1:0"}
+%s`, dataOf(t), url, more)
+}
+
+var folders sync.Map // of tests by name: a reload must not move path.data
+
+func dataOf(t *testing.T) string {
+	folder, ok := folders.Load(t.Name())
+	if !ok {
+		folder, _ = folders.LoadOrStore(t.Name(), t.TempDir())
+	}
+	return folder.(string)
+}
+
+// ask makes a request and returns status, Cache-Status and body.
+func ask(t *testing.T, method, url string) (int, string, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header.Get("Cache-Status"), string(body)
+}
+
+func TestReloadPointsToAnotherCluster(t *testing.T) {
+	one, two := estest.New(t, estest.Options{}), estest.New(t, estest.Options{})
+	for _, c := range []*estest.Cluster{one, two} {
+		ask(t, "PUT", c.URL()+"/i")
+	}
+	a, f := start(t, config(t, one.URL(), ""))
+	search := "http://" + a.Addr("main") + "/i/_search"
+	ask(t, "GET", search)
+	if _, cache, _ := ask(t, "GET", search); !strings.HasPrefix(cache, "weir; hit") {
+		t.Fatalf("Cache-Status is %q, want a hit", cache)
+	}
+	f.set(config(t, one.URL(), "log: {level: warn}"))
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, cache, _ := ask(t, "GET", search); !strings.HasPrefix(cache, "weir; hit") {
+		t.Errorf("after a reload that changed something else Cache-Status is %q, want a hit", cache)
+	}
+	f.set(config(t, two.URL(), ""))
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, cache, _ := ask(t, "GET", search); strings.Contains(cache, "hit") || two.Count("/i/_search") != 1 {
+		t.Errorf("the old cluster's answer was given for the new one: Cache-Status %q", cache)
+	}
+}
+
+func TestRefusedReloadChangesNothing(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	a, f := start(t, config(t, es.URL(), ""))
+	for _, text := range []string{
+		"", // a file that is being written
+		"entry: [",
+		config(t, es.URL(), "unknown: 1"),
+		strings.Replace(config(t, es.URL(), ""), "127.0.0.1:0\"}}]", "127.0.0.1:0\"}}, {name: b, router: default, network: {binding: \"192.0.2.1:1\"}}]", 1),
+		strings.Replace(config(t, es.URL(), ""), "default_flow: main", "default_flow: mian", 1),
+	} {
+		f.set(text)
+		if err := a.Reload(t.Context()); err == nil {
+			t.Errorf("accepted: %s", text)
+		}
+		if status, _, _ := ask(t, "GET", "http://"+a.Addr("main")+"/"); status != 200 {
+			t.Errorf("after a refused reload: %d", status)
+		}
+	}
+	if _, _, metrics := ask(t, "GET", "http://"+a.AdminAddr()+"/metrics"); !strings.Contains(metrics, "\nweir_config_invalid 1\n") {
+		t.Error("weir_config_invalid is not 1")
+	}
+}
+
+func TestEntriesComeAndGo(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	a, f := start(t, config(t, es.URL(), ""))
+	addr := a.Addr("main")
+	f.set(strings.Replace(config(t, es.URL(), ""), `entry: [`, `entry: [{name: second, router: default, network: {binding: "127.0.0.1:0"}}, `, 1))
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a.Addr("main") != addr || a.Addr("second") == "" {
+		t.Fatalf("entries at %q and %q", a.Addr("main"), a.Addr("second"))
+	}
+	second := "http://" + a.Addr("second") + "/"
+	if status, _, _ := ask(t, "GET", second); status != 200 {
+		t.Errorf("second entry: %d", status)
+	}
+	// Another limit: the listener stays, so that no connection is lost.
+	f.set(strings.Replace(config(t, es.URL(), ""), `router: default, network`, `router: default, max_body_size: 1kb, network`, 1))
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a.Addr("main") != addr {
+		t.Errorf("a changed limit moved the entry from %s to %s", addr, a.Addr("main"))
+	}
+	if status, _, _ := ask(t, "GET", "http://"+addr+"/"); status != 200 {
+		t.Errorf("got %d", status)
+	}
+	a.draining.Wait()
+	if resp, err := http.Get(second); err == nil {
+		_ = resp.Body.Close()
+		t.Error("the removed entry still answers")
+	}
+}
+
+func TestDisabledCluster(t *testing.T) {
+	a, _ := start(t, strings.Replace(config(t, "http://127.0.0.1:1", ""), "{name: up,", "{name: up, enabled: false,", 1))
+	if status, _, body := ask(t, "GET", "http://"+a.Addr("main")+"/"); status != 503 || !strings.Contains(body, "cluster [up] is switched off") {
+		t.Errorf("got %d %s", status, body)
+	}
+}
