@@ -11,6 +11,7 @@ import (
 
 	"weir/elastic/estest"
 	"weir/internal/obs"
+	"weir/queue"
 )
 
 func TestStoresEachRecordOnce(t *testing.T) {
@@ -210,6 +211,9 @@ func TestCutOffAndStartedAgain(t *testing.T) {
 	if d := r.in.Stats().Depth; d == 0 {
 		t.Fatal("the queue was advanced over records that are not known to be stored")
 	}
+	if n := r.metric("weir_pipeline_batches_total", "main", "failed"); n != 1 {
+		t.Errorf("%v failures, want 1: being cut off is none", n)
+	}
 	r.start("")
 	r.drained()
 	r.wantStored(20)
@@ -260,12 +264,16 @@ func TestNothingIsSentBeforeReady(t *testing.T) {
 	ready := make(chan struct{})
 	r.env.Ready = ready
 	r.putMany(0, 1)
+	r.stop(r.start(""))
 	running := r.start("")
-	r.stop(running)
+	select {
+	case <-running.done:
+		t.Fatal("the pipeline has ended")
+	case <-time.After(50 * time.Millisecond):
+	}
 	if n := len(r.bulks()); n != 0 {
 		t.Errorf("%d bulk requests before the templates were there", n)
 	}
-	running = r.start("")
 	close(ready)
 	r.drained()
 	r.stop(running)
@@ -310,6 +318,53 @@ func TestDeadLettersWithoutRoom(t *testing.T) {
 	r.wantStored(1)
 	r.wantRecords("dropped", 1)
 	r.letters(0)
+}
+
+// slowDisk is a queue whose Flush fails at first.
+type slowDisk struct {
+	queue.Queue
+	flushed chan struct{} // gets a value for each failure
+	fails   int
+}
+
+func (q *slowDisk) Flush(ctx context.Context) error {
+	if q.fails == 0 {
+		return q.Queue.Flush(ctx)
+	}
+	q.fails--
+	q.flushed <- struct{}{}
+	return errors.New("the disk is away")
+}
+
+// opener opens dead letter queues on a slow disk.
+type opener struct {
+	queues
+	dead *slowDisk
+}
+
+func (o opener) Open(name string) (queue.Queue, error) {
+	q, err := o.queues.Open(name)
+	if err == nil && strings.HasSuffix(name, deadSuffix) {
+		o.dead.Queue = q
+		return o.dead, nil
+	}
+	return q, err
+}
+
+func TestLettersAreOnDiskBeforeTheQueueAdvances(t *testing.T) {
+	r := newRig(t, estest.Options{})
+	dead := &slowDisk{flushed: make(chan struct{}), fails: 2}
+	r.env.Queues = opener{r.queues, dead}
+	r.put(`{"event":{"id":"broken"},`)
+	r.start("")
+	for range 2 {
+		if d := r.in.Stats().Depth; d != 1 {
+			t.Errorf("%d blocks before the letter was on disk, want 1", d)
+		}
+		<-dead.flushed
+	}
+	r.drained()
+	r.letters(1)
 }
 
 // TestRandomFaults lets anything go wrong, stops and starts in between, and counts at the end.
@@ -367,6 +422,9 @@ func TestMetricsAreNamedAndTakenAway(t *testing.T) {
 		t.Error(err)
 	}
 	r.stop(running)
+	if _, open := r.queues.manager.Stats()["requests.dead"]; open {
+		t.Error("the queue for dead letters is still open")
+	}
 	for _, name := range []string{"weir_queue_records", "weir_queue_bytes", "weir_queue_put_records_total"} {
 		if got := r.metric(name, "requests"); got != -1 {
 			t.Errorf("%s is still there: %v", name, got)

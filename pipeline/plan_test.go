@@ -112,6 +112,9 @@ func TestProblems(t *testing.T) {
 	f(strings.Replace(classic, "pipeline_id: request_logging_index", "pipeline_id: request_loging_index", 1),
 		`5:109: runner primary: no pipeline called "request_loging_index"; did you mean "request_logging_index"?`,
 		`7:5: warning: pipeline request_logging_index: no runner runs the pipeline`)
+	two := strings.Replace(classic, "pipelines:\n", "pipelines:\n  - {name: b, start: {joint: json_indexing, parameters: {index_name: i, elasticsearch: default, input_queue: request_logging}}}\n", 1)
+	f(strings.Replace(two, "runners:\n", "runners:\n  - {pipeline_id: b}\n", 1),
+		`9:5: pipeline request_logging_index: queue "request_logging" has a consumer already, pipeline "b" at test.yml:8:5`)
 	f(strings.Replace(classic, "process: []", "process: [{joint: x}]", 1),
 		`19:14: pipeline request_logging_index: a pipeline has one processor, the joint that it starts with`)
 	f(strings.Replace(classic, "max_go_routine: 1", "max_go_routine: 4", 1),

@@ -263,6 +263,57 @@ func TestErrorOfATracingFlowIsNotTheExchanges(t *testing.T) {
 	}
 }
 
+func TestSource(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	f := func(peer, client, ip string, port any) {
+		t.Helper()
+		x := flows.Explaining("GET", "/")
+		x.Request.Peer, x.Request.ClientIP = netip.MustParseAddrPort(peer), netip.MustParseAddr(client)
+		got := s.record(t, end, x)
+		if got["source.ip"] != ip || got["source.port"] != port {
+			t.Errorf("%s through %s: %v, %v; want %v, %v", client, peer, got["source.ip"], got["source.port"], ip, port)
+		}
+	}
+	f("192.0.2.7:4000", "192.0.2.7", "192.0.2.7", 4000.0)
+	f("192.0.2.7:4000", "198.51.100.1", "198.51.100.1", nil) // the port is the proxy's
+	f("[2001:db8::1]:4000", "::ffff:192.0.2.7", "192.0.2.7", nil)
+	f("[fe80::1%eth0]:4000", "fe80::1%eth0", "fe80::1", 4000.0)
+}
+
+func TestCauseIsRedacted(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	x := snapshot()
+	x.Trace.Err = x.Trace.Err.Because(errors.New("dial http://u:s3cret@h: refused"))
+	if got, want := s.record(t, end, x)["error.message"], "the answer broke off: dial http://***@h: refused"; got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestWantBody(t *testing.T) {
+	f := func(request, response conf.Bytes, want int64) {
+		t.Helper()
+		if got := (&requestLogging{config: RequestLoggingConfig{RequestBody: request, ResponseBody: response}}).WantBody(); got != want {
+			t.Errorf("%d and %d: %d, want %d", request, response, got, want)
+		}
+	}
+	f(0, 0, 0)
+	f(5, 3, 5)
+	f(3, 5, 5)
+}
+
+func TestStopClosesTheQueue(t *testing.T) {
+	q := newQueues(t, disk.Options{})
+	s := start(t, q, RequestLoggingConfig{})
+	if err := s.queue.Close(); err != nil { // the test's own handle
+		t.Fatal(err)
+	}
+	s.Stop()
+	s.Stop()
+	if open := q.manager.Stats(); len(open) != 0 {
+		t.Errorf("still open: %v", open)
+	}
+}
+
 func TestIDsAreUnique(t *testing.T) {
 	q := newQueues(t, disk.Options{})
 	seen := map[string]bool{}
