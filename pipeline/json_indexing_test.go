@@ -372,8 +372,15 @@ func TestRandomFaults(t *testing.T) {
 	r := newRig(t, estest.Options{Nodes: 2})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	faults := []estest.Fault{
-		{Status: 429}, {Status: 503}, {Status: 502}, {Missing: 7}, {Cut: estest.ResetAfterRequest}, {Cut: estest.ResetBeforeBody},
-		{Cut: estest.CloseAfterAnswer}, {Body: []byte("{}")}, {Status: 413},
+		{Status: 429},
+		{Status: 503},
+		{Status: 502},
+		{Missing: 7},
+		{Cut: estest.ResetAfterRequest},
+		{Cut: estest.ResetBeforeBody},
+		{Cut: estest.CloseAfterAnswer},
+		{Body: []byte("{}")},
+		{Status: 413},
 	}
 	const blocks, size = 40, 25
 	running := r.start(", worker_size: 3, bulk_size: 10")
