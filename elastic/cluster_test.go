@@ -61,6 +61,24 @@ func open(t *testing.T, text string, endpoints ...string) (*Cluster, *logBuffer)
 	return k, logs
 }
 
+// Pools of one cluster share the registry: what one does is not counted as another's.
+func TestSeriesTellPoolsApart(t *testing.T) {
+	k, _ := open(t, "", estest.New(t, estest.Options{}).URL())
+	families, err := k.deps.Metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "pool" && l.GetValue() != k.options.Name {
+					t.Errorf("%s has the pool %q, want %q", f.GetName(), l.GetValue(), k.options.Name)
+				}
+			}
+		}
+	}
+}
+
 // send makes one call and returns the status.
 func send(k *Cluster, method, target, body string) (int, error) {
 	status, _, err := sendCall(k, method, target, body)

@@ -45,6 +45,7 @@ func newClusterMetrics(m *obs.Metrics, cluster, pool string) (*clusterMetrics, e
 	discovery := m.Counter("weir_upstream_discoveries_total", "Searches for the nodes of a cluster.", "cluster", "pool", "outcome")
 	cm := &clusterMetrics{
 		cluster:   cluster,
+		pool:      pool,
 		retries:   m.Counter("weir_upstream_retries_total", "Attempts after the first on another node.", "cluster").With(cluster),
 		ejections: m.Counter("weir_upstream_ejections_total", "Nodes taken out because they failed.", "cluster", "pool").With(cluster, pool),
 		discovery: [2]obs.Counter{discovery.With(cluster, pool, "good"), discovery.With(cluster, pool, "failed")},
