@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/elastic/estest"
+	"weir/elastic/estest/agree"
+	"weir/internal/searchnode"
+	"weir/internal/searchnode/searchtest"
+)
+
+// TestEngines runs what needs a real engine, on each of them.
+func TestEngines(t *testing.T) {
+	for _, engine := range searchnode.Engines() {
+		t.Run(engine, func(t *testing.T) {
+			cluster := searchtest.ForTest(t, engine, 1).URLs()[0]
+			t.Run("classic file", func(t *testing.T) { testClassicFile(t, cluster) })
+			t.Run("same answers", func(t *testing.T) { testSameAnswers(t, cluster) })
+			// What holds without a gateway is what the gateway is measured against.
+			t.Run("clients directly", func(t *testing.T) { RunClients(t, cluster, engine) })
+			t.Run("clients through weir", func(t *testing.T) {
+				RunClients(t, newSite(t, cluster, highLimit).start().url, engine)
+			})
+			if engine != searchnode.Elasticsearch7 { // it has no scripts here, see package searchnode
+				t.Run("search ends with its client", func(t *testing.T) { testSearchEndsWithItsClient(t, cluster) })
+			}
+		})
+	}
+}
+
+// highLimit keeps the classic file's limits out of the way of clients that are in a hurry.
+var highLimit = swap("max_qps: 100", "max_qps: 10000")
+
+func TestSameAnswers(t *testing.T) {
+	testSameAnswers(t, estest.New(t, estest.Options{}).URL())
+}
+
+// testSameAnswers sends a list of requests, odd and wrong ones among them, to a node and through the gateway. The list asks
+// the same before and after writes, so the cache is told to stay out of the way, by a parameter that the node never sees.
+func testSameAnswers(t *testing.T, cluster string) {
+	g := newSite(t, cluster, highLimit).start()
+	cases, err := agree.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(client *http.Client, url string) (answers []string) {
+		deleteAll(t, g.client, cluster, "agree*")
+		for _, c := range cases {
+			a, err := c.Send(t.Context(), client, url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers = append(answers, a)
+		}
+		return answers
+	}
+	want := send(g.client, cluster)
+	past := &http.Client{Transport: pastCache{g.client.Transport}}
+	got := send(past, g.url)
+	for i, c := range cases {
+		if strings.Contains(c.Target, "no_cache=") {
+			continue // a parameter that nodes refuse, and the gateway takes
+		}
+		if diff := cmp.Diff(want[i], got[i]); diff != "" {
+			t.Errorf("%s: %s %s: answer through the gateway differs (-node +gateway):\n%s", c.Name, c.Method, c.Target, diff)
+		}
+	}
+}
+
+// pastCache adds the parameter by which a request is kept out of the cache.
+type pastCache struct{ http.RoundTripper }
+
+func (p pastCache) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	if req.URL.RawQuery != "" {
+		req.URL.RawQuery += "&"
+	}
+	req.URL.RawQuery += "no_cache=true"
+	return p.RoundTripper.RoundTrip(req)
+}
+
+// deleteAll deletes the indices that match a pattern.
+func deleteAll(tb testing.TB, client *http.Client, cluster, pattern string) {
+	tb.Helper()
+	a := must(tb, client, http.MethodGet, cluster+"/_cat/indices/"+pattern+"?h=index&expand_wildcards=all", "")
+	for _, index := range strings.Fields(string(a.body)) {
+		must(tb, client, http.MethodDelete, cluster+"/"+index, "")
+	}
+}
+
+// slowScript takes some ten milliseconds for a document. A loop may have a million rounds, but functions count for themselves.
+const slowScript = `long work(long n) { for (int i = 0; i < 100000; i++) { n = n * 31 + i } return n }
+	long n = doc['n'].value; for (int i = 0; i < 100; i++) { n = work(n) } return n != 42`
+
+// testSearchEndsWithItsClient measures how long a search that would run for a long time goes on after its client has left,
+// with and without the gateway. Nodes look between segments and every few thousand documents whether the client is there,
+// so the index has many small segments.
+func testSearchEndsWithItsClient(t *testing.T, cluster string) {
+	client := newClient(t)
+	const index = "slow-scripts"
+	deleteAll(t, client, cluster, index+"*")
+	must(t, client, http.MethodPut, cluster+"/"+index, `{"settings":{"number_of_shards":10,"number_of_replicas":0,"refresh_interval":-1,
+		"merge.policy.segments_per_tier":100,"merge.policy.max_merge_at_once":100},"mappings":{"properties":{"n":{"type":"long"}}}}`)
+	for segment := range 50 {
+		var bulk strings.Builder
+		for i := range 50 {
+			fmt.Fprintf(&bulk, "{\"index\":{}}\n{\"n\":%d}\n", segment*50+i)
+		}
+		must(t, client, http.MethodPost, cluster+"/"+index+"/_bulk?refresh=true", bulk.String())
+	}
+	source, err := json.Marshal(slowScript)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"query":{"bool":{"filter":{"script":{"script":{"source":%s}}}}}}`, source)
+	g := newSite(t, cluster).start()
+
+	var direct, through []time.Duration
+	for round := range 3 {
+		direct = append(direct, taskAfterLeaving(t, client, cluster, strings.TrimPrefix(cluster, "http://"), index, body, fmt.Sprint("direct-", round)))
+		through = append(through, taskAfterLeaving(t, client, cluster, g.addr, index, body, fmt.Sprint("through-", round)))
+	}
+	t.Logf("searches went on after their clients left: directly %v, through the gateway %v", direct, through)
+	slices.Sort(direct)
+	slices.Sort(through)
+	if through[1] > direct[1]+time.Second {
+		t.Errorf("a search through the gateway goes on for %s after its client has left, one sent to the node for %s", through[1], direct[1])
+	}
+}
+
+// taskAfterLeaving starts a search over a connection to addr, leaves when it runs, and returns how long it goes on.
+func taskAfterLeaving(t *testing.T, client *http.Client, cluster, addr, index, body, id string) time.Duration {
+	t.Helper()
+	tasks := func(ctx context.Context) (n int, runs time.Duration, err error) {
+		a, err := ask(ctx, client, http.MethodGet, cluster+"/_tasks?actions=indices:data/read/search&detailed=true", "")
+		if err != nil {
+			return 0, 0, err
+		}
+		var list struct {
+			Nodes map[string]struct {
+				Tasks map[string]struct {
+					Headers map[string]string
+					Running time.Duration `json:"running_time_in_nanos"`
+				}
+			}
+		}
+		if err := json.Unmarshal(a.body, &list); err != nil {
+			return 0, 0, fmt.Errorf("list of tasks %s: %w", a.body, err)
+		}
+		for _, node := range list.Nodes {
+			for _, task := range node.Tasks {
+				if task.Headers["X-Opaque-Id"] == id {
+					n++
+					runs = max(runs, task.Running)
+				}
+			}
+		}
+		return n, runs, nil
+	}
+	conn := dial(t, addr)
+	conn.send(t, fmt.Sprintf("POST /%s/_search HTTP/1.1\r\nHost: %s\r\nX-Opaque-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		index, addr, id, len(body), body))
+	until(t, 20*time.Second, func(ctx context.Context) error {
+		n, runs, err := tasks(ctx)
+		if err == nil && (n == 0 || runs < time.Second) {
+			err = fmt.Errorf("%d searches run, for %s: %s", n, runs, id)
+		}
+		return err
+	})
+	left := time.Now()
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, time.Minute, func(ctx context.Context) error {
+		n, runs, err := tasks(ctx)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("search %s has been running for %s, its client left %s ago", id, runs, time.Since(left))
+		}
+		return err
+	})
+	return time.Since(left)
+}
