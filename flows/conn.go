@@ -47,13 +47,15 @@ type conn struct {
 	interrupted atomic.Bool // the request's body is not read on: the node has answered
 
 	// The fields up to pending belong to the connection's goroutine.
-	first    byte // read while parked
-	hasFirst bool
-	inHead   bool // a part of the next request's head has come
-	serving  bool // a flow is running
-	unread   bool // the last request's body was not read to its end
-	parked   bool // the server let go of the connection because it was idle
-	linger   bool // the client may still be sending: drain before closing
+	first     byte // read while parked
+	hasFirst  bool
+	inHead    bool  // a part of the next request's head has come
+	serving   bool  // a flow is running
+	unread    bool  // the last request's body was not read to its end
+	bodyBytes int64 // read from the socket while the flow runs
+	parked    bool  // the server let go of the connection because it was idle
+	mute      bool  // the answer has been written past the server, which is to write no more
+	linger    bool  // the client may still be sending: drain before closing
 
 	request   *fasthttp.RequestCtx // of the request being served
 	expecting *Exchange            // its body has been asked for; see expect.go
@@ -102,6 +104,10 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.enter(phaseHead)
 	case n > 0 && c.serving:
 		c.enter(phaseHandler)
+		// Chunk sizes and their extensions count as well, but a body may be sent in chunks of one byte.
+		if c.bodyBytes += int64(n); c.bodyBytes > 8*c.entry.limits.maxBody {
+			return 0, ErrBodyTooLarge
+		}
 	case n == 0 && idle && errors.Is(err, os.ErrDeadlineExceeded):
 		c.parked = true
 		return 0, errParked
@@ -123,6 +129,9 @@ func (c *conn) read(p []byte) (int, error) {
 
 // Write sends a part of an answer.
 func (c *conn) Write(p []byte) (int, error) {
+	if c.mute {
+		return len(p), nil
+	}
 	c.enter(phaseWrite)
 	n, err := c.Conn.Write(p)
 	c.enter(phaseHandler)

@@ -85,7 +85,7 @@ func DefaultEntry() EntryConfig {
 // limits are an entry's limits in the form that its connections ask for.
 type limits struct {
 	head, idle, read, write time.Duration
-	maxLine                 int
+	maxLine, maxHead        int
 	maxBody                 int64
 	lingerTime              time.Duration
 	lingerBytes             int64
@@ -95,7 +95,7 @@ const (
 	sweepInterval = 50 * time.Millisecond
 	parkAfter     = time.Second            // idle connections leave the server's loop
 	watchAfter    = 100 * time.Millisecond // running exchanges whose client is looked after
-	lastRequest   = time.Second            // what an unused connection gets to bring a request when the entry ends
+	lastRequest   = time.Second            // what a connection gets to bring a request when the entry ends
 )
 
 // An Entry accepts connections on one address and serves the requests on them. Its listener and its connections
@@ -136,22 +136,22 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budg
 		limits: limits{
 			head: time.Duration(c.HeaderTimeout), idle: time.Duration(c.IdleTimeout),
 			read: time.Duration(c.ReadTimeout), write: time.Duration(c.WriteTimeout),
-			maxLine: int(c.MaxRequestLine), maxBody: int64(c.MaxBodySize),
+			maxLine: int(c.MaxRequestLine), maxHead: int(c.MaxHeaderSize), maxBody: int64(c.MaxBodySize),
 			lingerTime: 2 * time.Second, lingerBytes: 64 << 20,
 		},
 	}
 	e.pool.New = func() any { return &Exchange{Entry: c.Name} }
 	e.server = &fasthttp.Server{
 		Handler:        e.handle,
-		HeaderReceived: headerReceived,
+		HeaderReceived: e.headerReceived,
 		ExpectHandler:  e.handleExpect,
 		ErrorHandler:   e.handleError,
 		Logger:         quiet{},
 		// The buffer holds the whole head; one byte over its size is 431.
 		ReadBufferSize: int(c.MaxHeaderSize) + int(c.MaxRequestLine) + 512,
-		// Bodies come as streams; the real limit is ours (see requestBody).
+		// Bodies come as streams: the server reads one byte ahead and no more. The real limit is ours, see requestBody.
 		StreamRequestBody:             true,
-		MaxRequestBodySize:            8 << 10,
+		MaxRequestBodySize:            1,
 		DisableHeaderNamesNormalizing: true,
 		DisablePreParseMultipartForm:  true,
 		NoDefaultServerHeader:         true,
@@ -270,6 +270,7 @@ func (e *Entry) accept() {
 func (e *Entry) serveConn(c *conn) {
 	defer e.tasks.Done()
 	defer func() {
+		c.finish()
 		c.shut()
 		e.mu.Lock()
 		delete(e.conns, c)
@@ -345,7 +346,7 @@ func (e *Entry) look(c *conn, now int64) {
 			c.interrupt(p)
 		}
 	case phaseHead:
-		if age > e.limits.head {
+		if age > e.limits.head || e.closing.Load() && age > lastRequest {
 			c.interrupt(p)
 		}
 	case phaseHandler:

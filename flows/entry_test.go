@@ -340,3 +340,125 @@ func TestPrefetch(t *testing.T) {
 		}
 	}
 }
+
+func TestBrokenBodies(t *testing.T) {
+	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
+	f := func(request string, half bool, status int) {
+		t.Helper()
+		c := g.dial().send(request)
+		if half {
+			_ = c.CloseWrite()
+		}
+		resp, body := c.answer()
+		if resp.StatusCode != status || !strings.HasPrefix(body, `{"error":`) {
+			t.Errorf("%.80q: got %d %.100s, want %d", request, resp.StatusCode, body, status)
+		}
+		if !c.closed() {
+			t.Errorf("%.80q: the connection was not closed", request)
+		}
+	}
+	for _, n := range []int{1, 100, 8000, 8192, 30_000} {
+		f("POST /_bulk HTTP/1.1\nHost: a\nContent-Length: 50000\n\n"+strings.Repeat("a", n), true, 400)
+	}
+	for _, chunk := range []string{"zz\nabc\n", "+3\nabc\n", "3\nabcd\n", "0x3\nabc\n"} {
+		f("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n"+chunk+"0\n\n", false, 400)
+	}
+	f("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n5\nab", true, 400)
+	f("CONNECT /i HTTP/1.1\nHost: a\n\n", false, 400)
+}
+
+func TestNothingBehindTrailersIsARequest(t *testing.T) {
+	var targets []string
+	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(func(x *Exchange) {
+		targets = append(targets, string(x.Request.Target))
+	}), nil)
+	for _, trailers := range []string{"X: a\n", "X: a\n b\n", "X : a\n", ": a\n", "X: a\n\n", "X\n"} {
+		targets = nil
+		c := g.dial()
+		text := strings.ReplaceAll("POST /first HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n1\na\n0\n", "\n", "\r\n") + trailers +
+			strings.ReplaceAll("\nGET /smuggled HTTP/1.1\nHost: a\n\n", "\n", "\r\n")
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.CloseWrite()
+		c.closed()
+		if slices.Contains(targets, "/smuggled") {
+			t.Errorf("trailers %q: a request was read behind them", trailers)
+		}
+	}
+}
+
+func TestOwnRefusalDoesNotWaitForTheBody(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), nil)
+	for _, sent := range []string{"", strings.Repeat("a", 1000)} {
+		c := g.dial().send("POST /i/_doc HTTP/1.1\nHost: a\nContent-Length: 209715200\n\n" + sent)
+		if resp, _ := c.answer(); resp.StatusCode != 413 {
+			t.Errorf("got %d", resp.StatusCode)
+		}
+	}
+}
+
+func TestHeaderLimitIsExact(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.MaxHeaderSize = 8 << 10 })
+	head := "GET / HTTP/1.1\nHost: a\nX: "
+	fixed := len("Host: a\r\nX: \r\n\r\n")
+	for n, status := range map[int]int{8<<10 - fixed: 200, 8<<10 - fixed + 1: 431} {
+		if resp, _ := g.dial().send(head + strings.Repeat("x", n) + "\n\n").answer(); resp.StatusCode != status {
+			t.Errorf("%d bytes: got %d, want %d", n, resp.StatusCode, status)
+		}
+	}
+}
+
+func TestFieldsOfTheConnectionAreNotOfTheRequest(t *testing.T) {
+	var fields string
+	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+		fields = ""
+		for _, f := range x.Request.Header.Fields() {
+			fields += string(f.Name) + ";"
+		}
+	}), nil)
+	g.dial().send("GET / HTTP/1.1\nHost: a\nAuthorization: b\nConnection: Authorization, X-Hop\nX-Hop: 1\nTE: trailers\nX-End: 1\n\n").answer()
+	if fields != "Host;X-End;" {
+		t.Errorf("got %s", fields)
+	}
+}
+
+func TestShutdownDoesNotWaitForHalfAHead(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 60e9 })
+	g.dial().send("GET / HTTP/1.1\nHo")
+	waitFor(t, "the head to begin", func() bool {
+		for _, c := range g.snapshot(nil) {
+			if phase(c.phase.Load()) == phaseHead {
+				return true
+			}
+		}
+		return false
+	})
+	// The clean-up of the gateway fails if this takes longer than its limit of 10 seconds.
+}
+
+func TestAnswerOfUnknownLengthToHTTP10(t *testing.T) {
+	reg := testRegistry(nil)
+	Register(reg, Factory[struct{}]{
+		Name: "stream", Default: func() struct{} { return struct{}{} },
+		Build: func(*Builder, struct{}) Filter { return streamFilter{} },
+	})
+	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "stream: {}", 1), reg, nil)
+	c := g.dial().send("GET / HTTP/1.0\nConnection: keep-alive\n\n")
+	got, err := io.ReadAll(c.r)
+	if err != nil || !strings.HasSuffix(string(got), "\r\n\r\n"+strings.Repeat("x", 100_000)) || strings.Contains(string(got), "chunked") {
+		t.Errorf("got %d bytes beginning %.120q, %v", len(got), got, err)
+	}
+	if resp, body := g.dial().send("GET / HTTP/1.1\nHost: a\n\n").answer(); resp.ContentLength != -1 || len(body) != 100_000 {
+		t.Errorf("HTTP/1.1: length %d, %d bytes", resp.ContentLength, len(body))
+	}
+}
+
+// streamFilter answers with a stream of unknown length.
+type streamFilter struct{}
+
+func (streamFilter) Serve(x *Exchange, _ Handler) error {
+	x.Reply(200, "text/plain", nil)
+	x.Response.Body.ReplaceStream(strings.NewReader(strings.Repeat("x", 100_000)), -1)
+	return nil
+}

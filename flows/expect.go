@@ -3,6 +3,8 @@ package flows
 import (
 	"errors"
 	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"github.com/valyala/fasthttp"
 
@@ -17,14 +19,21 @@ type expectation struct {
 	want chan struct{} // the flow wants the body
 	body chan error    // nil: the body is there; an error: it will not come
 	done chan struct{} // the flow has an answer
+
+	opened        atomic.Bool   // the flow reads the body
+	interrupted   chan struct{} // closed when the node has answered and the body is not wanted any more
+	interruptOnce sync.Once
 }
+
+var errNotWanted = errors.New("the node has answered without the body")
 
 var errNoBody = errors.New("the client sent no body after 100 Continue")
 
-// headerReceived keeps the server from waiting for the body of a request that is refused for an expectation that nobody
-// knows: its client may be waiting too. See admit.
-func headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if expect := h.Peek("Expect"); len(expect) > 0 && !wire.EqualFold(expect, "100-continue") {
+// headerReceived keeps the server from waiting for the body of a request that is refused for its head alone: an
+// expectation that nobody knows, or a body over the limit. See admit.
+func (e *Entry) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	expect := h.Peek("Expect")
+	if len(expect) > 0 && !wire.EqualFold(expect, "100-continue") || int64(h.ContentLength()) > e.limits.maxBody {
 		h.SetContentLength(0)
 	}
 	return fasthttp.RequestConfig{}
@@ -35,7 +44,9 @@ func (e *Entry) handleExpect(fc *fasthttp.RequestCtx) int {
 	c, _ := fc.Conn().(*conn)
 	c.request = fc
 	x := e.begin(fc, c)
-	x.expect = &expectation{want: make(chan struct{}), body: make(chan error), done: make(chan struct{})}
+	x.expect = &expectation{
+		want: make(chan struct{}), body: make(chan error), done: make(chan struct{}), interrupted: make(chan struct{}),
+	}
 	go func() {
 		e.run(x)
 		close(x.expect.done)
@@ -51,13 +62,28 @@ func (e *Entry) handleExpect(fc *fasthttp.RequestCtx) int {
 	}
 }
 
+// hand tells the flow that the body is there, or will not come, and waits for the flow to end.
+func (e *expectation) hand(err error) {
+	select {
+	case e.body <- err:
+		<-e.done
+	case <-e.done:
+	}
+}
+
 // openBody is called by the flow when it first reads the body.
 func (x *Exchange) openBody(b *requestBody) error {
 	x.expect.want <- struct{}{}
-	if err := <-x.expect.body; err != nil {
-		return err
+	select {
+	case err := <-x.expect.body:
+		if err != nil {
+			return err
+		}
+	case <-x.expect.interrupted:
+		return errNotWanted
 	}
 	b.src = bodyStream(x.conn.request)
+	x.expect.opened.Store(true)
 	return nil
 }
 
@@ -70,8 +96,7 @@ func (c *conn) resumeExpect(fc *fasthttp.RequestCtx) bool {
 	}
 	c.expecting = nil
 	c.serving = true
-	x.expect.body <- nil
-	<-x.expect.done
+	x.expect.hand(nil)
 	c.entry.answer(x, fc)
 	return true
 }
@@ -85,8 +110,7 @@ func (c *conn) abandonExpect() {
 	}
 	c.expecting = nil
 	x.Trace.Outcome = ClientGone
-	x.expect.body <- errNoBody
-	<-x.expect.done
+	x.expect.hand(errNoBody)
 	c.serving = false
 	c.entry.conclude(x)
 	c.entry.written(x)

@@ -32,7 +32,7 @@ func (e *Entry) handle(fc *fasthttp.RequestCtx) {
 
 // begin makes an exchange of a request whose head has come.
 func (e *Entry) begin(fc *fasthttp.RequestCtx, c *conn) *Exchange {
-	c.inHead, c.serving = false, true
+	c.inHead, c.serving, c.bodyBytes = false, true, 0
 	c.enter(phaseHandler)
 	x, _ := e.pool.Get().(*Exchange)
 	x.Start = time.Now()
@@ -73,8 +73,11 @@ func (e *Entry) run(x *Exchange) {
 // admit parses the head strictly and refuses what is malformed, ambiguous or too large.
 func (e *Entry) admit(x *Exchange) error {
 	fc := x.conn.request
-	r := &x.Request
-	if err := wire.ParseFields(&r.Header, fc.Request.Header.RawHeaders()); err != nil {
+	r, raw := &x.Request, fc.Request.Header.RawHeaders()
+	if len(raw) > e.limits.maxHead {
+		return x.refuse(431, "too_long_http_header_exception", fmt.Sprintf("HTTP header is larger than %d bytes.", e.limits.maxHead))
+	}
+	if err := wire.ParseFields(&r.Header, raw); err != nil {
 		return x.refuse(400, "invalid_http_header_exception", "malformed header: "+err.Error())
 	}
 	framing, err := wire.FramingOf(&r.Header)
@@ -93,7 +96,7 @@ func (e *Entry) admit(x *Exchange) error {
 		return x.refuse(414, "too_long_http_line_exception",
 			fmt.Sprintf("An HTTP line is larger than %d bytes.", e.limits.maxLine))
 	}
-	if len(r.Target) == 0 || r.Target[0] != '/' {
+	if len(r.Target) == 0 || r.Target[0] != '/' || string(r.Method) == "CONNECT" {
 		if err := x.absoluteForm(); err != nil {
 			return err
 		}
@@ -106,10 +109,12 @@ func (e *Entry) admit(x *Exchange) error {
 	}
 	switch {
 	case framing.Chunked:
-		r.Body.ReplaceStream(x.bodyReader(), -1)
+		r.Body.ReplaceStream(x.bodyReader(-1), -1)
 	case framing.Length > 0:
-		r.Body.ReplaceStream(x.bodyReader(), framing.Length)
+		r.Body.ReplaceStream(x.bodyReader(framing.Length), framing.Length)
 	}
+	// What belongs to this connection only is not part of the request: nobody may decide by it what the node never sees.
+	r.Header.DropHopByHop()
 	return nil
 }
 
@@ -121,11 +126,8 @@ func (x *Exchange) absoluteForm() error {
 	if string(r.Method) == "OPTIONS" && string(r.Target) == "*" {
 		return nil
 	}
-	rest, ok := bytes.CutPrefix(r.Target, []byte("http://"))
-	if !ok {
-		rest, ok = bytes.CutPrefix(r.Target, []byte("https://"))
-	}
-	if !ok || string(r.Method) == "CONNECT" {
+	scheme, rest, ok := bytes.Cut(r.Target, []byte("://"))
+	if !ok || !wire.EqualFold(scheme, "http") && !wire.EqualFold(scheme, "https") || string(r.Method) == "CONNECT" {
 		return x.refuse(400, "illegal_argument_exception", "request target is not a path: this is not a forward proxy")
 	}
 	i := bytes.IndexAny(rest, "/?")
@@ -157,6 +159,21 @@ func (x *Exchange) refuse(status int, typ, reason string) *elastic.Error {
 
 func (x *Exchange) bodyTooLarge(limit int64) *elastic.Error {
 	return x.refuse(413, "content_too_long_exception", fmt.Sprintf("request body is over the limit of %d bytes", limit))
+}
+
+// bodyFailed returns what a client gets whose body did not come as announced.
+func (x *Exchange) bodyFailed(be *bodyError) *elastic.Error {
+	var timeout net.Error
+	switch {
+	case errors.As(be, &timeout) && timeout.Timeout():
+		return x.refuse(408, "request_timeout_exception",
+			fmt.Sprintf("the request's body did not come on within %s", x.conn.entry.limits.read))
+	case errors.Is(be, io.ErrUnexpectedEOF), errors.Is(be, errNoBody):
+		e := x.refuse(400, "illegal_argument_exception", "the request's body broke off")
+		x.Trace.Outcome = ClientGone
+		return e
+	}
+	return x.refuse(400, "illegal_argument_exception", "malformed request body: "+be.cause.Error())
 }
 
 // setUser notes the user name of Basic credentials. It is what the caller says, not proven.
@@ -208,6 +225,9 @@ func (e *Entry) fail(x *Exchange, err error) {
 	case x.cancel.Fired():
 		x.Trace.Outcome = ClientGone
 	}
+	if be := (*bodyError)(nil); errors.As(err, &be) && !errors.As(err, new(*elastic.Error)) {
+		err = x.bodyFailed(be)
+	}
 	ee := elastic.AsError(err)
 	x.Trace.Err = ee
 	if x.Trace.Outcome == Local || x.Trace.Outcome == Upstream {
@@ -240,7 +260,8 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 	for _, f := range x.Response.Header.Fields() {
 		resp.Header.AddBytesKV(f.Name, f.Value)
 	}
-	if c.interrupted.Load() {
+	if c.interrupted.Load() || len(fc.Request.Header.PeekTrailerKeys()) > 0 {
+		// The server library reads trailers leniently: what comes behind them cannot be trusted to be a request.
 		c.linger = true
 	}
 	if c.linger || e.closing.Load() {
@@ -258,8 +279,10 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 	case body.stream == nil:
 		resp.SetBodyRaw(body.data)
 	case x.Request.HTTP10 && body.length < 0:
-		// An HTTP/1.0 client cannot read chunks: the end of the connection ends the body (RFC 9112 section 6.3).
+		e.conclude(x)
+		c.pending = append(c.pending, x)
 		e.answerHTTP10(x, fc)
+		return
 	default:
 		resp.ImmediateHeaderFlush = true
 		resp.SetBodyStream(x.responseStream(), int(body.length))
@@ -286,17 +309,28 @@ func (e *Entry) tooMuchToDrain(x *Exchange) bool {
 	return n < 0 || n > drainable
 }
 
-// answerHTTP10 buffers an answer of unknown length for a client that cannot read chunks.
+// answerHTTP10 writes an answer of unknown length for a client that cannot read chunks: the end of the connection ends
+// the body (RFC 9112 section 6.3). The server has no form for that: it is written here, and what the server writes after
+// it goes nowhere.
 func (e *Entry) answerHTTP10(x *Exchange, fc *fasthttp.RequestCtx) {
-	body, err := x.Response.Body.Bytes(e.limits.maxBody)
-	if err != nil {
-		e.fail(x, elastic.Errorf(502, "answer_exception", "the answer cannot be given to an HTTP/1.0 client").Because(err))
-		fc.Response.Reset()
-		fc.Response.SetStatusCode(x.Response.Status)
-		body = x.Response.Body.data
+	fc.SetConnectionClose()
+	c := x.conn
+	defer func() { c.mute = true }()
+	head := fmt.Appendf(x.scratch[:0], "HTTP/1.1 %d %s\r\nConnection: close\r\n", x.Response.Status, http.StatusText(x.Response.Status))
+	for _, f := range x.Response.Header.Fields() {
+		head = append(append(append(append(head, f.Name...), ": "...), f.Value...), "\r\n"...)
 	}
-	fc.Response.SetBodyRaw(body)
+	if _, err := c.Write(append(head, "\r\n"...)); err != nil {
+		return
+	}
+	if _, err := io.Copy(writerOnly{c}, x.responseStream()); err != nil {
+		// An end that was not the end must not look like one.
+		_ = c.raw.SetLinger(0)
+	}
 }
+
+// writerOnly hides all but Write, so that io.Copy does not read around it.
+type writerOnly struct{ io.Writer }
 
 // written ends an exchange whose answer has been written, or could not be: it counts it, runs the tracing flow and
 // gives everything back.

@@ -75,15 +75,6 @@ func (x *Exchange) requestBytes() int64 {
 	return x.body.limit - x.body.left
 }
 
-// Detach returns a copy of the exchange that may be kept and used by any goroutine. It holds no bodies.
-func (x *Exchange) Detach() *Exchange {
-	s := new(Exchange)
-	x.snapshot(s, 0)
-	s.Entry = x.Entry
-	s.scratch = nil
-	return s
-}
-
 // runTrace runs the tracing flow on the snapshot of x, which ended after taken. Errors cannot reach the client any more:
 // they are logged.
 func (e *Entry) runTrace(x *Exchange, taken time.Duration) {

@@ -9,23 +9,38 @@ import (
 // A requestBody is a request's body as it comes. It enforces the entry's limit on bodies that do not announce their
 // length, and knows whether all has been read.
 type requestBody struct {
-	x     *Exchange
-	src   io.Reader
-	limit int64
-	left  int64
-	done  bool
+	x      *Exchange
+	src    io.Reader // nil until a client that waits for 100 Continue has been told to go on
+	length int64     // announced, -1 if the body is chunked
+	limit  int64
+	left   int64
+	done   bool
 }
+
+// A bodyError is a request's body that does not come as announced: the client's fault, never the node's.
+type bodyError struct{ cause error }
+
+func (e *bodyError) Error() string { return "request body: " + e.cause.Error() }
+func (e *bodyError) Unwrap() error { return e.cause }
 
 func (b *requestBody) Read(p []byte) (int, error) {
 	if b.src == nil {
 		if err := b.x.openBody(b); err != nil {
-			return 0, err
+			return 0, &bodyError{err}
 		}
 	}
 	n, err := b.src.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		b.x.conn.linger = true
 		return 0, ErrBodyTooLarge
+	}
+	if err == io.EOF && b.length >= 0 && b.limit-b.left < b.length {
+		// The server library takes the end of the connection for the end of the body.
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil && err != io.EOF {
+		b.x.conn.linger = true
+		return n, &bodyError{err}
 	}
 	b.done = b.done || err == io.EOF
 	return n, err
@@ -38,14 +53,20 @@ func (b *requestBody) Untouched() bool { return b.left == b.limit }
 // still come.
 func (b *requestBody) Interrupt() {
 	b.x.conn.interrupted.Store(true)
+	if x := b.x; x.expect != nil {
+		x.expect.interruptOnce.Do(func() { close(x.expect.interrupted) })
+		if !x.expect.opened.Load() {
+			return // the server is about to read the body for itself and must not be disturbed
+		}
+	}
 	b.x.conn.interrupt(phaseBody)
 }
 
 // bodyReader returns the reader of the request's body.
-func (x *Exchange) bodyReader() io.Reader {
+func (x *Exchange) bodyReader(length int64) io.Reader {
 	b := &x.body
 	limit := x.conn.entry.limits.maxBody
-	*b = requestBody{x: x, limit: limit, left: limit}
+	*b = requestBody{x: x, length: length, limit: limit, left: limit}
 	if x.expect == nil {
 		b.src = bodyStream(x.conn.request)
 	}

@@ -126,7 +126,7 @@ func (a *App) startAdmin(plan *Plan) error {
 		return nil
 	}
 	server, err := admin.New(admin.Options{
-		Addr: plan.Config.Admin.Binding, SkipOccupied: true, Metrics: a.metrics.Handler(a.logger), Logger: a.logger,
+		Addr: plan.Config.Admin.Binding, Hosts: plan.Config.Admin.Hosts, SkipOccupied: true, Metrics: a.metrics.Handler(a.logger), Logger: a.logger,
 		Info: a.info, Ready: a.ready, Reload: func() error { return a.Reload(context.Background()) },
 	})
 	if err != nil {
@@ -221,6 +221,7 @@ func (a *App) enforce(ctx context.Context, plan *Plan) error {
 		return err
 	}
 	a.replaceEntries(plan, fresh, g, a.current.Swap(g))
+	a.warnFixed(plan)
 	a.replacePipelines(ctx, plan)
 	a.replaceStatsD(plan)
 	a.plan = plan

@@ -124,6 +124,9 @@ type AdminConfig struct {
 	Enabled bool `conf:"enabled"`
 	// Address and port. If the port is taken, the next free one is used and the log says so.
 	Binding string `conf:"binding"`
+	// Names, without port, under which requests may come, besides localhost, addresses and the binding's own: a guard
+	// against pages that make a browser call this listener.
+	Hosts conf.Strings `conf:"hosts"`
 }
 
 // LogConfig shapes the gateway's own logs.

@@ -44,6 +44,23 @@ func (a *App) startGeneration(plan *Plan) (*flows.Generation, error) {
 	return g, nil
 }
 
+// warnFixed names settings that a reload cannot change.
+func (a *App) warnFixed(plan *Plan) {
+	if a.plan == nil {
+		return
+	}
+	was, is := a.plan.Config, plan.Config
+	for name, changed := range map[string]bool{
+		"path.data": was.Path.Data != is.Path.Data, "path.logs": was.Path.Logs != is.Path.Logs,
+		"admin": !reflect.DeepEqual(was.Admin, is.Admin), "log": was.Log != is.Log,
+		"limits.bodies": was.Limits.Bodies != is.Limits.Bodies,
+	} {
+		if changed {
+			a.logger.Warn("a changed setting needs a restart", "setting", name)
+		}
+	}
+}
+
 // listen opens the entries of plan that are new or shaped otherwise than before. On an error all that it opened is
 // closed again.
 func (a *App) listen(ctx context.Context, plan *Plan) (map[string]*running, error) {
@@ -71,7 +88,10 @@ func (a *App) listen(ctx context.Context, plan *Plan) (map[string]*running, erro
 // listenOn gives e a listener: that of the entry it replaces, if the network settings are the same, or a new one. It
 // replaces the one of its name, or one that the plan has under another name.
 func (a *App) listenOn(ctx context.Context, e *flows.Entry, c flows.EntryConfig, plan *Plan) error {
-	if old := a.entries[c.Name]; old != nil && old.config.Network == c.Network {
+	if old := a.entries[c.Name]; old != nil && old.config.Network.Binding == c.Network.Binding {
+		if old.config.Network.ReusePort != c.Network.ReusePort {
+			a.logger.Warn("reuse_port of a port that is open cannot be changed: it needs a restart", "entry", c.Name)
+		}
 		return e.Inherit(old.Entry)
 	}
 	for name, old := range a.entries {
