@@ -238,6 +238,10 @@ func (e *Entry) fail(x *Exchange, err error) {
 	}
 	x.Reply(ee.Status, "application/json", ee.AppendBody(nil))
 	x.Response.Header.Add(gatewayName, gatewayValue)
+	if len(x.Trace.Cache) > 0 {
+		// A cache cannot say it where there is no answer yet but an error on its way up.
+		x.Response.Header.Add(cacheStatusName, x.Trace.Cache)
+	}
 	if s := ee.RetryAfterSeconds(); s > 0 {
 		x.Response.Header.AddString("Retry-After", fmt.Sprint(s))
 	}
@@ -245,8 +249,9 @@ func (e *Entry) fail(x *Exchange, err error) {
 
 // gatewayName marks answers that the gateway made by itself.
 var (
-	gatewayName  = []byte("X-Weir-Error")
-	gatewayValue = []byte("true")
+	gatewayName     = []byte("X-Weir-Error")
+	gatewayValue    = []byte("true")
+	cacheStatusName = []byte("Cache-Status")
 )
 
 // answer hands the response to the server. The exchange ends when it has been written; see written.
