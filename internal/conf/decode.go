@@ -407,7 +407,7 @@ func mapping(n *Node, v reflect.Value, f *field, p *Problems) {
 // check reports a value that is not one of those allowed, or outside of its limits.
 func (f *field) check(n *Node, v reflect.Value, p *Problems) {
 	if f.enum != nil && v.Kind() == reflect.String && !slices.Contains(f.enum, v.String()) {
-		q := p.Errorf(n, "%s is not one of %s", n.quoted(), strings.Join(f.enum, ", "))
+		q := p.Errorf(n, "%s is not one of %s", n.Quoted(), strings.Join(f.enum, ", "))
 		q.Code = CodeEnum
 		if !n.FromVariable() {
 			q.Suggestion, _ = Nearest(v.String(), f.enum)

@@ -45,7 +45,15 @@ func Load(opt Options) (*Node, *Problems) {
 		opt.Glob = filepath.Glob
 	}
 	l := loader{Options: opt, problems: p, root: &Node{kind: Map}, reader: newReader(opt.LookupEnv, p)}
-	for _, name := range opt.Files {
+	for i, name := range opt.Files {
+		same := func(other string) bool { return filepath.Clean(other) == filepath.Clean(name) }
+		if slices.ContainsFunc(opt.Files[:i], same) {
+			p.Add(Problem{
+				Pos: Pos{File: name}, Severity: Warning, Code: CodeConflict,
+				Message: "the file is named twice; it is read once",
+			})
+			continue
+		}
 		l.load(name, nil)
 	}
 	return l.root, p
@@ -145,7 +153,7 @@ func (l *loader) include(dir string, n *Node) {
 	l.root.files = append(l.root.files, pattern)
 	names, err := l.Glob(pattern)
 	if err != nil {
-		l.problems.Errorf(n, "%s is no pattern for files: %v", n.quoted(), err).Code = CodeInclude
+		l.problems.Errorf(n, "%s is no pattern for files: %v", n.Quoted(), err).Code = CodeInclude
 		return
 	}
 	slices.Sort(names)

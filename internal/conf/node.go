@@ -32,6 +32,7 @@ type Node struct {
 	text    string // scalar: the text after variables were filled in
 	written string // scalar: the text as it stands in the file
 	plain   bool   // scalar: neither quoted nor tagged as a string, so that it may be a number or a boolean
+	whole   bool   // scalar: one variable and nothing else, so that quotes, which some places need, say nothing
 	filled  bool   // scalar: text has the value of a variable in it
 	broken  bool   // there is a problem about n itself already, and nothing more is to be said about its value
 	members []member
@@ -72,8 +73,9 @@ func (n *Node) Scalar() string {
 	return n.text
 }
 
-// Plain tells whether n is a scalar without quotes. Only such a one may be read as a number or a boolean.
-func (n *Node) Plain() bool { return n != nil && n.kind == Scalar && n.plain }
+// Plain tells whether n is a scalar without quotes, or one variable in quotes. Only such a one may be read as a number or
+// a boolean.
+func (n *Node) Plain() bool { return n != nil && n.kind == Scalar && (n.plain || n.whole) }
 
 // FromVariable tells whether the text of n was filled in from a variable, at least in part. Such text is not to be shown.
 func (n *Node) FromVariable() bool { return n != nil && n.filled }
@@ -112,6 +114,30 @@ func (n *Node) Get(key string) *Node {
 		return n.members[i].value
 	}
 	return nil
+}
+
+// At returns the node to speak of when a field is wrong: the value of the first of its names that is given, or, where none
+// is, what it would stand in. A name with dots is a path, which may be written in maps or with the dots.
+func (n *Node) At(names ...string) *Node {
+	for _, name := range names {
+		if v := n.Get(name); v != nil {
+			return v
+		}
+		if head, tail, dotted := strings.Cut(name, "."); dotted {
+			if v := n.Get(head); v != nil {
+				return v.At(tail)
+			}
+		}
+	}
+	return n
+}
+
+// Item returns the i-th item of a list, and n itself if it is no list: one value may stand for a list of one.
+func (n *Node) Item(i int) *Node {
+	if n.Kind() == List && i < len(n.items) {
+		return n.items[i]
+	}
+	return n
 }
 
 // KeyPos returns the place of a key of a map, and the place of n when there is no such key.
@@ -161,10 +187,10 @@ func (n *Node) Files() []string {
 func (n *Node) Any() any {
 	switch n.Kind() {
 	case Scalar:
-		if b, ok := n.boolean(); ok {
-			return b
-		}
 		if n.plain {
+			if b, ok := n.boolean(); ok {
+				return b
+			}
 			if i, err := strconv.ParseInt(n.text, 10, 64); err == nil {
 				return i
 			}
@@ -213,12 +239,12 @@ func (n *Node) found() string {
 			what = "the number"
 		}
 	}
-	return what + " " + n.quoted()
+	return what + " " + n.Quoted()
 }
 
-// quoted returns the text of a scalar for a message: as it stands in the file, so that what came from a variable is not
+// Quoted returns the text of a scalar for a message: as it stands in the file, so that what came from a variable is not
 // shown, and not more of it than fits on a line.
-func (n *Node) quoted() string {
+func (n *Node) Quoted() string {
 	const most = 60
 	text := n.written
 	if runes := []rune(text); len(runes) > most {

@@ -185,6 +185,28 @@ func (p *Problems) Warnf(n *Node, format string, args ...any) *Problem {
 	return p.Add(Problem{Pos: n.Pos(), Severity: Warning, Message: fmt.Sprintf(format, args...)})
 }
 
+// Follow calls check, which looks further at what was decoded from whole with mistakes, and forgets what it reports that
+// may only follow from them: about whole in general, without a place, or at a place that was spoken of before. What is
+// left stands in the configuration and is wrong by itself.
+func (p *Problems) Follow(whole *Node, check func()) {
+	root := p.collector()
+	said := map[Pos]bool{whole.Pos(): true}
+	for _, q := range root.list {
+		said[q.Pos] = said[q.Pos] || q.Severity == Error
+	}
+	before := len(root.list)
+	check()
+	found := slices.DeleteFunc(root.list[before:], func(q *Problem) bool { return q.Line == 0 || said[q.Pos] })
+	root.list = root.list[:before+len(found)]
+}
+
+// Incomplete tells whether a part of the configuration could not be read at all, so that what is missing may stand there.
+func (p *Problems) Incomplete() bool {
+	return slices.ContainsFunc(p.collector().list, func(q *Problem) bool {
+		return slices.Contains([]string{CodeRead, CodeSyntax, CodeInclude, CodeLimit}, q.Code)
+	})
+}
+
 // Sorted returns the problems by file, line and column. What an anchor repeats at every use is reported once.
 func (p *Problems) Sorted() []Problem {
 	root := p.collector()

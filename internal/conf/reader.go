@@ -295,7 +295,20 @@ func (r *reader) scalar(y *yaml.Node) *Node {
 		return &Node{kind: Null, pos: n.pos}
 	}
 	r.expand(n)
+	n.whole = y.Style&yaml.TaggedStyle == 0 && isVariable(n.written)
 	return n
+}
+
+// isVariable tells whether text is the reference of one variable and nothing else.
+func isVariable(text string) bool {
+	name, braces := strings.CutPrefix(text, "${")
+	if braces {
+		name, braces = strings.CutSuffix(name, "}")
+		return braces && isName(name)
+	}
+	name, brackets := strings.CutPrefix(text, "$[[env.")
+	name, closed := strings.CutSuffix(name, "]]")
+	return brackets && closed && isName(name)
 }
 
 // expand fills in the variables in a scalar. The text of a variable is taken as it is: it is not looked at for variables,

@@ -461,7 +461,7 @@ func (r *Regexp) DecodeConf(n *Node, p *Problems) {
 	}
 	re, err := ParseRegexp(n.text)
 	if err != nil {
-		p.Errorf(n, "%s is no regular expression: %s", n.quoted(), hidden(n, err)).Code = CodeValue
+		p.Errorf(n, "%s is no regular expression: %s", n.Quoted(), hidden(n, err)).Code = CodeValue
 		return
 	}
 	*r = re
