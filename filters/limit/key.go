@@ -182,6 +182,27 @@ func (n *indices) read(call *api.Call) {
 	}
 }
 
+// touchesNone tells whether a call has nothing to do with the documents of any index, so that a limit on one is not for it:
+// who is at a limit on an index can still ask whether the cluster is well. An unknown call may touch every index.
+func touchesNone(call *api.Call) bool {
+	if len(call.Index) > 0 || call.Class != api.ClassInspect && call.Class != api.ClassAdmin {
+		return false
+	}
+	space, name, _ := strings.Cut(call.Name, ".")
+	switch space {
+	case "info", "ping", "cluster", "nodes", "tasks", "security", "license", "ssl", "xpack":
+		return true
+	case "cat":
+		return !slices.Contains(catOfIndices, name)
+	}
+	return false
+}
+
+// catOfIndices are the APIs under _cat that look at indices.
+var catOfIndices = []string{
+	"aliases", "all_pit_segments", "count", "fielddata", "indices", "pit_segments", "recovery", "segment_replication", "segments", "shards",
+}
+
 // overlap tells whether the request may touch an index that matches one of the patterns.
 func (n *indices) overlap(patterns []string) bool {
 	if len(n.parts) == 0 {

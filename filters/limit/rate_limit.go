@@ -67,7 +67,8 @@ type RateLimitLimit struct {
 	// The limit is for paths that match this expression, read as in rules.
 	Pattern conf.Regexp `conf:"pattern"`
 	// The limit is for requests that may touch an index of these names or patterns: also those that name it in a list or
-	// by a wildcard, and those that name no index in the path.
+	// by a wildcard, and those that name no index in the path. Calls that look at no index at all, such as GET /,
+	// _cluster/health and _cat/nodes, are not among them.
 	Index conf.Strings `conf:"index"`
 	// The limit is for requests that this condition holds for.
 	When *conf.Node `conf:"when"`
@@ -167,14 +168,15 @@ func buildRateLimit(b *flows.Builder, c RateLimitConfig) flows.Filter {
 		first[expr] = i
 	}
 	for i := range c.Limits {
-		l, p := f.addLimit(b.Problems, b.Node("limits").Items()[i], i)
+		l, p := f.addLimit(b, b.Node("limits").Items()[i], i)
 		if p.re != nil {
 			l.own = len(own)
 			own = append(own, p)
 		}
 	}
 	f.tellApart(b)
-	if after, _ := b.Problems.Count(); after > before {
+	after, _ := b.Problems.Count()
+	if after > before || slices.ContainsFunc(rules, func(p pattern) bool { return p.re == nil }) {
 		return nil
 	}
 	if len(rules)+len(own) > 0 {
@@ -190,7 +192,7 @@ func (f *rateLimit) addRule(p *conf.Problems, n *conf.Node, i int) pattern {
 	l := &limit{name: cmp.Or(c.Name, "rule_"+strconv.Itoa(i+1)), own: -1}
 	f.limits = append(f.limits, l)
 	pat := pattern{re: c.Pattern.Regexp}
-	if c.Group != "" {
+	if c.Group != "" && pat.re != nil {
 		g := pat.re.SubexpIndex(c.Group)
 		if g < 0 {
 			noGroup(p, n.Get("group"), c.Pattern, c.Group)
@@ -209,8 +211,8 @@ func (f *rateLimit) addRule(p *conf.Problems, n *conf.Node, i int) pattern {
 }
 
 // addLimit adds a limit of the list.
-func (f *rateLimit) addLimit(p *conf.Problems, n *conf.Node, i int) (*limit, pattern) {
-	c := &f.config.Limits[i]
+func (f *rateLimit) addLimit(b *flows.Builder, n *conf.Node, i int) (*limit, pattern) {
+	p, c := b.Problems, &f.config.Limits[i]
 	l := &limit{name: cmp.Or(c.Name, "limit_"+strconv.Itoa(i+1)), index: c.Index, own: -1}
 	f.limits = append(f.limits, l)
 	pat := pattern{re: c.Pattern.Regexp}
@@ -218,19 +220,20 @@ func (f *rateLimit) addLimit(p *conf.Problems, n *conf.Node, i int) (*limit, pat
 		p.Errorf(n.Get("key"), "an empty key; write [global] for one budget that all share")
 	}
 	for i, text := range c.Key {
+		at := n.At("key").Item(i)
 		s, err := parseSelector(text)
 		switch {
 		case err != nil:
-			p.Errorf(n.Get("key"), "%v", err)
+			p.Errorf(at, "%v", err)
 			continue
 		case slices.Contains(c.Key[:i], text):
-			p.Errorf(n.Get("key"), "the selector %q stands twice", text)
-		case s.kind == byPath && pat.re == nil:
-			p.Errorf(n.Get("key"), "%s is a group of pattern, which is missing", text)
-		case s.kind == byPath:
+			p.Errorf(at, "the selector %q stands twice", text)
+		case s.kind == byPath && n.Get("pattern").IsZero():
+			p.Errorf(at, "%s is a group of pattern, which is missing", text)
+		case s.kind == byPath && pat.re != nil:
 			g := pat.re.SubexpIndex(s.name)
 			if g < 0 {
-				noGroup(p, n.Get("key"), c.Pattern, s.name)
+				noGroup(p, at, c.Pattern, s.name)
 			}
 			s.group = len(pat.groups)
 			pat.groups = append(pat.groups, g)
@@ -242,7 +245,7 @@ func (f *rateLimit) addLimit(p *conf.Problems, n *conf.Node, i int) (*limit, pat
 	when := ""
 	if !c.When.IsZero() {
 		warnIndex(p, c.When)
-		if l.when = flows.ParseCondition(c.When, p); l.when != nil {
+		if l.when = b.Condition(c.When, p); l.when != nil {
 			when = l.when.String()
 		}
 	}
@@ -255,6 +258,9 @@ func (f *rateLimit) addLimit(p *conf.Problems, n *conf.Node, i int) (*limit, pat
 
 // shape gives l its rate, its burst and the text of its refusal.
 func (f *rateLimit) shape(p *conf.Problems, n *conf.Node, l *limit, units float64, per time.Duration, rate string, burst *int64) {
+	if !(units > 0) || per <= 0 {
+		return // it could not be read
+	}
 	// The sum keeps a rate of 100 a second, worked out in floating point, from having a burst of 99.
 	atOnce := max(1, int64(min(units/per.Seconds()+1e-9, 1e9)))
 	if burst != nil {
@@ -435,7 +441,7 @@ func (f *rateLimit) check(x *flows.Exchange, s *scratch) (*limit, time.Duration)
 				continue
 			}
 		}
-		if l.index != nil && !s.indices.overlap(l.index) || l.when != nil && !l.when.Match(x) {
+		if l.index != nil && (touchesNone(x.Call()) || !s.indices.overlap(l.index)) || l.when != nil && !l.when.Match(x) {
 			continue
 		}
 		if !l.byIndex() {
