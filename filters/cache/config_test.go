@@ -5,10 +5,13 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"weir/elastic/query"
 	"weir/flows"
@@ -42,12 +45,17 @@ func TestConfiguration(t *testing.T) {
 	f(`{get_cache: {}}`)
 	f(`{set_cache: {}}`)
 	f(`{cache: {}}`)
-	f(`{name: a, type: get_cache, parameters: {pass_patterns: ["_cat", "scroll"], hash_factor: {header: ["*"], path: true, query_args: [id], must_cache: {method: [GET], path: [_search, _async_search]}}}}`)
+	f(`{name: a, type: get_cache, parameters: {pass_patterns: ["_cat", "scroll"], hash_factor: {header: ["*"], path: true, query_args: [id], must_cache: {method: [GET], path: [_search, _async_search]}}}}`,
+		"warning these were looked for anywhere in the URL", "warning these were all the fields of the key",
+		"warning these were all the parameters of the key", "warning these were cached whatever else held", "warning _async_search is never cached")
+	f(`{get_cache: {hash_factor: {path: true, body: true, must_cache: {path: [_search]}}}}`, "warning these were cached whatever else held")
 	f(`{name: a, type: set_cache}`)
-	f(`{set_cache: {cache_type: ristretto, cache_ttl: 30s, async_search_cache_ttl: 30m, min_response_size: 100, max_response_size: 1024000, max_cached_item: 1000, max_cached_size: 1000000000}}`)
+	f(`{set_cache: {cache_type: ristretto, cache_ttl: 30s, async_search_cache_ttl: 30m, min_response_size: 100, max_response_size: 1024000, max_cached_item: 1000, max_cached_size: 1000000000}}`,
+		"warning \"async_search_cache_ttl\" is deprecated: async searches pass the cache by")
 	f(`{set_cache: {min_response_size: -1, max_response_size: -1}}`)
 	f(`{set_cache: {cache_type: memory}}`)
-	f(`{set_cache: {cache_type: ccache}}`)
+	f(`{set_cache: {cache_type: ccache}}`, "warning there is no ccache here")
+	f(`{get_cache: {cache_type: ccache}}`, "warning there is no ccache here")
 	f(`{set_cache: {cache_type: redis}}`, "error redis comes with a later version")
 	f(`{get_cache: {cache_type: redis}}`, "error redis comes with a later version")
 	f(`{get_cache: {cache_type: disk}}`, `error "disk" is not one of otter, ristretto, memory`)
@@ -184,4 +192,38 @@ func TestFieldsAreDescribed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestThePageNamesAllDetails holds that docs/cache.md has all details of Cache-Status, each in the list that it belongs to.
+func TestThePageNamesAllDetails(t *testing.T) {
+	page, err := os.ReadFile("../../docs/cache.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	between := func(from, to string) string {
+		_, rest, ok := strings.Cut(string(page), from)
+		text, _, ok2 := strings.Cut(rest, to)
+		if !ok || !ok2 {
+			t.Fatalf("no text between %q and %q", from, to)
+		}
+		return text
+	}
+	f := func(text string, reasons []query.Reason) {
+		t.Helper()
+		var got, want []string
+		for _, m := range regexp.MustCompile("(?m)`([a-z-]+)`").FindAllStringSubmatch(text, -1) {
+			got = append(got, m[1])
+		}
+		for _, r := range reasons {
+			want = append(want, string(r))
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-code +page)\n%s", diff)
+		}
+	}
+	firstColumn := regexp.MustCompile(`(?m)^(\|[^|]*\|).*$`)
+	f(firstColumn.ReplaceAllString(between("The details of a bypass:", "And of an answer"), "$1"), bypassReasons[:])
+	f(between("And of an answer that was not kept:", "\n\n"), unstoredReasons[:])
 }

@@ -39,8 +39,8 @@ func (r *rig) listen() *flows.Entry {
 	return e
 }
 
-// dial sends a search and returns the connection on which its answer will come.
-func dial(t *testing.T, e *flows.Entry, path, body string) net.Conn {
+// dial sends a search, with further lines of its head, and returns the connection on which its answer will come.
+func dial(t *testing.T, e *flows.Entry, path, body string, fields ...string) net.Conn {
 	t.Helper()
 	nc, err := net.Dial("tcp", e.Addr())
 	if err != nil {
@@ -48,8 +48,8 @@ func dial(t *testing.T, e *flows.Entry, path, body string) net.Conn {
 	}
 	t.Cleanup(func() { _ = nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := fmt.Fprintf(nc, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nX-Opaque-Id: z\r\nContent-Length: %d\r\n\r\n%s",
-		path, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(nc, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nX-Opaque-Id: z\r\nContent-Length: %d\r\n%s\r\n%s",
+		path, len(body), strings.Join(append(fields, ""), "\r\n"), body); err != nil {
 		t.Fatal(err)
 	}
 	return nc
@@ -159,4 +159,19 @@ func TestNobodyIsLeft(t *testing.T) {
 		return r.count("weir_cache_waiting_requests") == 0 && r.count("weir_cache_flights") == 0
 	})
 	r.wantCalls(1)
+}
+
+func TestErrorsSayWhatTheCacheDid(t *testing.T) {
+	r := newRig(t, classic)
+	e := r.listen()
+	f := func(fields string, status int, want string) {
+		t.Helper()
+		resp, body := answerOf(t, dial(t, e, "/i/_search", `{}`, fields))
+		if resp.StatusCode != status || resp.Header.Get("Cache-Status") != want || len(resp.Header.Values("Cache-Status")) != 1 {
+			t.Errorf("%s: %d %q %s, want %d %q", fields, resp.StatusCode, resp.Header.Values("Cache-Status"), body, status, want)
+		}
+	}
+	f("limited: 1", 429, "weir; fwd=miss; detail=failed")
+	f("Cache-Control: only-if-cached", 504, "weir; fwd=miss")
+	f("Cache-Control: no-store\r\nlimited: 1", 429, "weir; fwd=bypass; detail=no-store")
 }

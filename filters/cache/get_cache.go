@@ -115,7 +115,7 @@ func GetCache() flows.Factory[GetCacheConfig] {
 		},
 		Build: buildGetCache,
 		Examples: []flows.Example{
-			{Title: "Count requests are not cached", YAML: "- get_cache: {pass_patterns: [_count]}"},
+			{Title: "Searches with long bodies are not cached", YAML: "- get_cache: {max_request_size: 64kb}"},
 		},
 	}
 }
@@ -132,11 +132,38 @@ func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
 	if !check(b, "hash_factor", o) {
 		return nil
 	}
+	warnClassic(b, &c)
 	return &getCache{lookup{
 		options: o, pass: setOf(c.PassPatterns), flow: b.FlowName(),
 		must:  mustCache{methods: setOf(c.HashFactor.MustCache.Method), paths: setOf(c.HashFactor.MustCache.Path)},
 		least: int64(c.MinResponseSize), most: int64(c.MaxResponseSize),
 	}}
+}
+
+// warnClassic names parameters that are read otherwise than in the classic form, where it makes a difference.
+func warnClassic(b *flows.Builder, c *GetCacheConfig) {
+	if len(c.PassPatterns) > 0 {
+		b.Warnf("pass_patterns", "these were looked for anywhere in the URL; now each is a whole segment of the path or the name of a "+
+			"parameter: write out what is to match")
+	}
+	factor, p := b.Node("hash_factor"), b.Problems
+	if len(c.HashFactor.Header) > 0 {
+		p.Warnf(factor.Get("header"), "these were all the fields of the key; now they are added to those that always are in it, such as "+
+			"credentials, and * leaves out fields that change no answer, such as trace ids: callers with other credentials no longer share answers")
+	}
+	if len(c.HashFactor.QueryArgs) > 0 {
+		p.Warnf(factor.Get("query_args"), "these were all the parameters of the key; now all are in it that can change an answer, and these are added")
+	}
+	must := c.HashFactor.MustCache
+	if len(must.Method)+len(must.Path) > 0 {
+		p.Warnf(factor.Get("must_cache"), "these were cached whatever else held; now they only override pass_patterns: what is neither a search "+
+			"nor a count, and an incomplete answer, is never kept")
+	}
+	for _, s := range must.Path {
+		if s != "_search" && s != "_count" {
+			p.Warnf(factor.Get("must_cache").Get("path"), "%s is never cached, only _search and _count are: leave it out", s)
+		}
+	}
 }
 
 // checkStatuses reports statuses that would be stored in the classic form and are not.

@@ -25,7 +25,7 @@ type SetCacheConfig struct {
 	// How long an answer is given whose search counts time from now; never longer than cache_ttl.
 	NowTTL conf.Duration `conf:"now_ttl" min:"1ms"`
 	// How long the answer of an async search is given. Async searches pass the cache by, so that it has no effect.
-	AsyncSearchCacheTTL conf.Duration `conf:"async_search_cache_ttl"`
+	AsyncSearchCacheTTL conf.Duration `conf:"async_search_cache_ttl" deprecated:"async searches pass the cache by; leave it out"`
 	// Smallest answer that is stored; -1 is no limit.
 	MinResponseSize conf.Bytes `conf:"min_response_size" min:"-1"`
 	// Largest answer that is stored; -1 is a quarter of the store, which is the limit in any case.
@@ -70,7 +70,10 @@ func storeKind(b *flows.Builder, field, name string) string {
 	switch name {
 	case "otter", "ristretto":
 		return name
-	case "memory", "ccache":
+	case "memory":
+		return "otter"
+	case "ccache":
+		b.Warnf(field, "there is no ccache here: otter is used, in the memory of the process; write otter")
 		return "otter"
 	case "redis":
 		b.Errorf(field, "redis comes with a later version; this one has otter and ristretto, in the memory of the process")

@@ -97,6 +97,7 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 	if c.Credentials == "gateway" {
 		b.Warnf("credentials", "everybody who reaches this flow acts with the gateway's rights")
 	}
+	warnClassic(b, &c, cluster)
 	f := &elasticsearch{config: c, cluster: cluster}
 	f.pool = elastic.PoolOptions{
 		Name: "traffic", MaxConns: c.MaxConnection, MaxWaiting: c.MaxWaiting, WaitTimeout: c.WaitTimeout.Std(),
@@ -107,6 +108,18 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 	}
 	f.calls.New = func() any { return &call{owner: f} }
 	return f
+}
+
+// warnClassic names what is read otherwise than in the classic form.
+func warnClassic(b *flows.Builder, c *ElasticsearchConfig, cluster *elastic.ClusterConfig) {
+	if cluster.BasicAuth.Username != "" && b.Node("").Get("credentials").IsZero() {
+		b.Warnf("elasticsearch", "basic_auth of %s was also sent for callers without credentials; now it is for the gateway's own calls only, "+
+			"and such callers get 401 from a secured cluster: write credentials: caller if that is right, or credentials: gateway to lend it", c.Elasticsearch)
+	}
+	if c.Discovery != nil && !c.Discovery.Refresh.Enabled {
+		b.Problems.Warnf(b.Node("discovery").Get("refresh"), "nodes were looked for once; now they are looked for again and again: "+
+			"leave it out, or write discovery: {enabled: false} to use the configured nodes only")
+	}
 }
 
 // Start opens the cluster, or takes over the one of the configuration before.
