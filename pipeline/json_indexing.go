@@ -33,7 +33,7 @@ type JSONIndexingConfig struct {
 	// Longest wait for the answer to a bulk request. After it the request is sent again.
 	Timeout conf.Duration `conf:"timeout" min:"1s"`
 	// Classic: number of messages taken at a time. Records come in blocks; see bulk_size.
-	NumOfMessages int `conf:"num_of_messages"`
+	NumOfMessages int `conf:"num_of_messages" deprecated:"records come in blocks, as many as there are; bulk_size bounds a request"`
 }
 
 // deadSuffix is behind the name of a queue in the name of the queue for what is refused for good.

@@ -31,6 +31,13 @@ pipelines:
     process: []
 `
 
+// classicWarnings are what is read otherwise than it was meant there.
+var classicWarnings = []string{
+	"5:77: warning: runner primary: a run ended after this time; now a pipeline runs until it is stopped: leave it out",
+	`15:9: warning: pipeline request_logging_index: json_indexing: "num_of_messages" is deprecated: records come in blocks, as many as there are; bulk_size bounds a request`,
+	"18:20: warning: pipeline request_logging_index: this was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size",
+}
+
 // read makes plans of text, a module or a list.
 func read(t *testing.T, text string) ([]*Plan, []string) {
 	t.Helper()
@@ -50,8 +57,11 @@ func read(t *testing.T, text string) ([]*Plan, []string) {
 
 func TestClassicModule(t *testing.T) {
 	plans, problems := read(t, classic)
-	if len(problems) > 0 || len(plans) != 1 || plans[0].Name != "request_logging_index" {
+	if len(plans) != 1 || plans[0].Name != "request_logging_index" {
 		t.Fatalf("%d plans, problems %q", len(plans), problems)
+	}
+	if diff := cmp.Diff(classicWarnings, problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	want := JSONIndexing().Default()
 	want.IndexName, want.Elasticsearch, want.InputQueue, want.WorkerSize = "gateway_requests", "default", "request_logging", 6
@@ -89,6 +99,7 @@ func TestSwitchedOff(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
+	plain := strings.NewReplacer("timeout_in_ms: 5000", "timeout_in_ms: 0", "num_of_messages: 1", "max_bytes: 1mb", "bulk_size: 5000", "").Replace(classic)
 	f := func(text string, want ...string) {
 		t.Helper()
 		if _, got := read(t, text); !slices.Equal(got, want) {
@@ -109,16 +120,18 @@ func TestProblems(t *testing.T) {
 	f(short+"\n"+strings.Replace(short, "queue: q", "queue: r", 1), `2:3: pipeline a: pipeline "a" is defined twice; first at test.yml:1:3`)
 	f(short+"\n"+strings.Replace(short, "name: a", "name: b", 1),
 		`2:3: pipeline b: queue "q" has a consumer already, pipeline "a" at test.yml:1:3`)
-	f(strings.Replace(classic, "pipeline_id: request_logging_index", "pipeline_id: request_loging_index", 1),
-		`5:109: runner primary: no pipeline called "request_loging_index"; did you mean "request_logging_index"?`,
+	f(strings.Replace(plain, "pipeline_id: request_logging_index", "pipeline_id: request_loging_index", 1),
+		`5:106: runner primary: no pipeline called "request_loging_index"; did you mean "request_logging_index"?`,
 		`7:5: warning: pipeline request_logging_index: no runner runs the pipeline`)
-	two := strings.Replace(classic, "pipelines:\n", "pipelines:\n  - {name: b, start: {joint: json_indexing, parameters: {index_name: i, elasticsearch: default, input_queue: request_logging}}}\n", 1)
+	two := strings.Replace(plain, "pipelines:\n", "pipelines:\n  - {name: b, start: {joint: json_indexing, parameters: {index_name: i, elasticsearch: default, input_queue: request_logging}}}\n", 1)
 	f(strings.Replace(two, "runners:\n", "runners:\n  - {pipeline_id: b}\n", 1),
 		`9:5: pipeline request_logging_index: queue "request_logging" has a consumer already, pipeline "b" at test.yml:8:5`)
-	f(strings.Replace(classic, "process: []", "process: [{joint: x}]", 1),
+	f(strings.Replace(plain, "process: []", "process: [{joint: x}]", 1),
 		`19:14: pipeline request_logging_index: a pipeline has one processor, the joint that it starts with`)
-	f(strings.Replace(classic, "max_go_routine: 1", "max_go_routine: 4", 1),
+	f(strings.Replace(plain, "max_go_routine: 1", "max_go_routine: 4", 1),
 		`5:52: warning: runner primary: a queue has one consumer; worker_size is how many requests it sends at a time`)
+	f(strings.Replace(plain, "threshold_in_ms: 0", "threshold_in_ms: 100", 1),
+		`5:72: warning: runner primary: runs paused for this long; now a pipeline waits for its queue and does not pause: leave it out`)
 }
 
 func TestKeyTellsPlansApart(t *testing.T) {
