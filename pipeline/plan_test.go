@@ -33,7 +33,7 @@ pipelines:
 
 // classicWarnings are what is read otherwise than it was meant there.
 var classicWarnings = []string{
-	"5:77: warning: runner primary: a run ended after this time; now a pipeline runs until it is stopped: leave it out",
+	"5:90: warning: runner primary: a run ended after this time; now a pipeline runs until it is stopped: leave it out",
 	`15:9: warning: pipeline request_logging_index: json_indexing: "num_of_messages" is deprecated: records come in blocks, as many as there are; bulk_size bounds a request`,
 	"18:20: warning: pipeline request_logging_index: this was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size",
 }
