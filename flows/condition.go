@@ -3,6 +3,7 @@ package flows
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,97 +33,224 @@ var conditionKeys = []string{
 //	  not: {ip: 10.0.0.0/8}
 //	  any: [{user: alice}, {query: {pretty: "*"}}]
 //
-// Strings may hold * for any run of characters. Problems are reported to p; the result is then nil.
+// Strings may hold * for any run of characters, other than names of APIs, classes and flows. Problems are reported to p; the
+// result is then nil.
 func ParseCondition(n *conf.Node, p *conf.Problems) Condition {
-	var all conjunction
-	for _, key := range n.Keys() {
-		v := n.Get(key)
-		c := parseKey(key, v, p)
-		if c == nil {
-			return nil
-		}
-		all = append(all, c)
-	}
-	switch len(all) {
-	case 0:
+	if n.Len() == 0 || n.Kind() != conf.Map {
 		p.Errorf(n, "a condition is a mapping such as `when: {api: [search]}`")
 		return nil
-	case 1:
+	}
+	var all conjunction
+	for _, key := range n.Keys() {
+		if c := parseKey(key, n, p); c != nil {
+			all = append(all, c)
+		}
+	}
+	switch {
+	case len(all) < n.Len(): // what is wrong with the others has been said
+		return nil
+	case len(all) == 1:
 		return all[0]
 	}
 	return all
 }
 
-func parseKey(key string, v *conf.Node, p *conf.Problems) Condition {
+// Condition compiles a condition of the filter or rule being built, and reports names of flows that there are not.
+func (b *Builder) Condition(n *conf.Node, p *conf.Problems) Condition {
+	b.checkFlows(n, p)
+	return ParseCondition(n, p)
+}
+
+// checkFlows looks for the word flow in a condition and in those that it is made of.
+func (b *Builder) checkFlows(n *conf.Node, p *conf.Problems) {
+	for _, item := range n.Items() {
+		b.checkFlows(item, p)
+	}
+	for _, key := range n.Keys() {
+		v := n.Get(key)
+		switch key {
+		case "all", "any", "not":
+			b.checkFlows(v, p)
+		case "flow":
+			for i := range max(1, len(v.Items())) {
+				if name := v.Item(i); name.Kind() == conf.Scalar && b.flows[name.Scalar()] == nil {
+					b.dangling("flow", name.Scalar(), slices.Collect(maps.Keys(b.flows)), name, p)
+				}
+			}
+		}
+	}
+}
+
+// parseKey compiles what stands under key in n.
+func parseKey(key string, n *conf.Node, p *conf.Problems) Condition {
+	v := n.Get(key)
 	switch key {
 	case "all", "any":
 		var list []Condition
 		for _, item := range v.Items() {
-			c := ParseCondition(item, p)
-			if c == nil {
-				return nil
+			if c := ParseCondition(item, p); c != nil {
+				list = append(list, c)
 			}
-			list = append(list, c)
 		}
-		if len(list) == 0 {
+		switch {
+		case v.Len() == 0 || v.Kind() != conf.List:
 			p.Errorf(v, "%s takes a list of conditions", key)
 			return nil
-		}
-		if key == "all" {
+		case len(list) < v.Len():
+			return nil
+		case key == "all":
 			return conjunction(list)
 		}
 		return disjunction(list)
 	case "not":
-		c := ParseCondition(v, p)
-		if c == nil {
-			return nil
+		if c := ParseCondition(v, p); c != nil {
+			return negation{c}
 		}
-		return negation{c}
+		return nil
 	case "header", "query":
 		return parsePairs(key, v, p)
 	case "ip":
 		return parseNetworks(v, p)
 	case "method", "path", "host", "api", "class", "index", "user", "status", "flow":
-		pats := patternsOf(v, p)
-		if pats == nil {
-			return nil
-		}
-		return &subject{key: key, patterns: pats}
+		return parseSubject(key, v, p)
 	}
+	q := p.Add(conf.Problem{Pos: n.KeyPos(key), Message: fmt.Sprintf("unknown word %q in a condition", key)})
 	if near, ok := conf.Nearest(key, conditionKeys); ok {
-		p.Errorf(v, "unknown word %q in a condition; did you mean %q?", key, near)
+		q.Suggestion = near
 	} else {
-		p.Errorf(v, "unknown word %q in a condition: known are %s", key, strings.Join(conditionKeys, ", "))
+		q.Message += ": known are " + strings.Join(conditionKeys, ", ")
 	}
 	return nil
 }
 
+// patternsOf returns the patterns of a word, or nil if they cannot be read or there are none, which would never hold.
 func patternsOf(v *conf.Node, p *conf.Problems) []string {
 	var list conf.Strings
 	if !decode(v, &list, p) {
 		return nil
 	}
-	if len(list) == 0 {
+	if v.Kind() == conf.List && v.Len() == 0 {
 		p.Errorf(v, "an empty list matches nothing")
-		return nil
 	}
 	return list
 }
 
+// parseSubject compiles one of the words that compare a property of the exchange with patterns.
+func parseSubject(key string, v *conf.Node, p *conf.Problems) Condition {
+	patterns := patternsOf(v, p)
+	ok := len(patterns) > 0
+	for i, word := range patterns {
+		if key == "method" {
+			patterns[i] = upperMethod(word, v.Item(i), p)
+		}
+		ok = checkWord(key, patterns[i], v.Item(i), p) && ok
+	}
+	if !ok {
+		return nil
+	}
+	return &subject{key: key, patterns: patterns}
+}
+
+// methods are those that nodes know.
+var methods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"}
+
+// upperMethod returns a method as requests spell it.
+func upperMethod(word string, n *conf.Node, p *conf.Problems) string {
+	upper := strings.ToUpper(word)
+	if word != upper {
+		p.Warnf(n, "methods are case-sensitive; %s is read in capitals", n.Quoted())
+	}
+	return upper
+}
+
+// checkWord tells whether a pattern of a word can hold for any request or answer. A guard that never holds guards nothing,
+// so that one that cannot is an error.
+func checkWord(key, word string, n *conf.Node, p *conf.Problems) bool {
+	var known []string
+	switch key {
+	case "method":
+		known = methods
+		if slices.ContainsFunc(known, func(m string) bool { return Glob(word, []byte(m)) }) {
+			return true
+		}
+	case "class":
+		for c := api.ClassUnknown; c <= api.ClassAdmin; c++ {
+			known = append(known, c.String())
+		}
+		if slices.Contains(known, word) {
+			return true
+		}
+	case "api":
+		if _, ok := api.ID(word); ok || word == api.Name(0) {
+			return true
+		}
+		unknownAPI(word, n, p)
+		return false
+	case "status":
+		for status := 100; status < 600; status++ {
+			if matchStatus([]string{word}, status) {
+				return true
+			}
+		}
+		p.Errorf(n, "%s is no status such as 404, 5xx or 4*", n.Quoted()).Code = conf.CodeValue
+		return false
+	case "path":
+		if word != "" && (word[0] == '/' || word[0] == '*') {
+			return true
+		}
+		p.Errorf(n, "%s matches no path: one begins with /", n.Quoted()).Code = conf.CodeValue
+		return false
+	default:
+		return true
+	}
+	q := p.Errorf(n, "%s is not one of %s", n.Quoted(), strings.Join(known, ", "))
+	q.Code = conf.CodeEnum
+	if !n.FromVariable() {
+		q.Suggestion, _ = conf.Nearest(word, known)
+	}
+	return false
+}
+
+// unknownAPI reports a name that no API has. Of names in two parts the second is what people remember.
+func unknownAPI(word string, n *conf.Node, p *conf.Problems) {
+	if strings.Contains(word, "*") {
+		p.Errorf(n, "%s is no API: they are named in full; a group of them is a class", n.Quoted()).Code = conf.CodeEnum
+		return
+	}
+	q := p.Errorf(n, "%s is no API", n.Quoted())
+	q.Code = conf.CodeEnum
+	if n.FromVariable() {
+		return
+	}
+	names := make([]string, 0, api.Count)
+	for id := range uint16(api.Count) {
+		name := api.Name(id)
+		if strings.HasSuffix(name, "."+word) {
+			q.Suggestion = name
+			return
+		}
+		names = append(names, name)
+	}
+	q.Suggestion, _ = conf.Nearest(word, names)
+}
+
 func parsePairs(key string, v *conf.Node, p *conf.Problems) Condition {
+	if v.Len() == 0 || v.Kind() != conf.Map {
+		p.Errorf(v, "%s takes a mapping of names to values", key)
+		return nil
+	}
 	var all conjunction
 	for _, name := range v.Keys() {
-		pats := patternsOf(v.Get(name), p)
-		if pats == nil {
-			return nil
+		patterns := patternsOf(v.Get(name), p)
+		if len(patterns) == 0 {
+			continue
 		}
 		if key == "header" {
 			name = strings.ToLower(name)
 		}
-		all = append(all, &pair{key: key, name: name, patterns: pats})
+		all = append(all, &pair{key: key, name: name, patterns: patterns})
 	}
-	if len(all) == 0 {
-		p.Errorf(v, "%s takes a mapping of names to values", key)
+	if len(all) < v.Len() {
 		return nil
 	}
 	return all
@@ -130,19 +258,20 @@ func parsePairs(key string, v *conf.Node, p *conf.Problems) Condition {
 
 func parseNetworks(v *conf.Node, p *conf.Problems) Condition {
 	var c networks
-	for _, s := range patternsOf(v, p) {
+	list := patternsOf(v, p)
+	for i, s := range list {
 		prefix, err := netip.ParsePrefix(s)
 		if err != nil {
 			addr, aerr := netip.ParseAddr(s)
 			if aerr != nil {
-				p.Errorf(v, "%q is neither an address nor a network such as 10.0.0.0/8", s)
-				return nil
+				p.Errorf(v.Item(i), "%s is neither an address nor a network such as 10.0.0.0/8", v.Item(i).Quoted())
+				continue
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
 		c = append(c, prefix)
 	}
-	if c == nil {
+	if len(c) == 0 || len(c) < len(list) {
 		return nil
 	}
 	return c
@@ -206,15 +335,28 @@ func (s *subject) Match(x *Exchange) bool {
 	case "user":
 		return x.Request.User != nil && matchAny(s.patterns, x.Request.User)
 	case "api":
-		return slices.Contains(s.patterns, x.Call().Name)
+		return slices.Contains(s.patterns, x.Call().String())
 	case "class":
 		return slices.Contains(s.patterns, x.Call().Class.String())
 	case "flow":
-		return slices.Contains(s.patterns, x.Trace.Flow)
+		return matchFlow(s.patterns, x.Trace.Flow)
 	case "status":
 		return matchStatus(s.patterns, x.Response.Status)
 	case "index":
 		return matchIndices(s.patterns, x.Call())
+	}
+	return false
+}
+
+// matchFlow tells whether one of the names is that of a flow that the router chose, which may be several with commas
+// between them.
+func matchFlow(names []string, chosen string) bool {
+	for more := true; more; {
+		var one string
+		one, chosen, more = strings.Cut(chosen, ",")
+		if slices.Contains(names, one) {
+			return true
+		}
 	}
 	return false
 }

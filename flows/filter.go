@@ -43,7 +43,8 @@ type Factory[C any] struct {
 	Family  string // cache, limit, upstream, route, transform, log, debug
 	Default func() C
 	// Build makes a filter. It does no I/O, so that checking a configuration is safe anywhere; it reports what is
-	// wrong with b and may then return nil.
+	// wrong with b and may then return nil. It is also called when c could be decoded in part only, with the defaults for
+	// the rest; its result is not used then.
 	Build    func(b *Builder, c C) Filter
 	Examples []Example
 }
@@ -71,10 +72,12 @@ func Register[C any](r *Registry, f Factory[C]) {
 		Name: f.Name, Summary: f.Summary, Family: f.Family, Examples: f.Examples, Config: f.Default(),
 		build: func(b *Builder, n *conf.Node) Filter {
 			c := f.Default()
-			if !decode(n, &c, b.Problems) {
-				return nil
+			if decode(n, &c, b.Problems) {
+				return f.Build(b, c)
 			}
-			return f.Build(b, c)
+			// What else is wrong with the filter is said now, not after the first mistake is mended.
+			b.Problems.Follow(b.node, func() { f.Build(b, c) })
+			return nil
 		},
 	}
 }
@@ -166,11 +169,7 @@ func Resource[T any](b *Builder, kind, name string) (T, bool) {
 	var none T
 	r := b.resources[kind][name]
 	if r == nil {
-		names := make([]string, 0, len(b.resources[kind]))
-		for n := range b.resources[kind] {
-			names = append(names, n)
-		}
-		b.dangling(kind, name, names)
+		b.dangling(kind, name, slices.Collect(maps.Keys(b.resources[kind])), b.at(kind), b.Problems)
 		return none, false
 	}
 	r.used = true
@@ -181,16 +180,19 @@ func Resource[T any](b *Builder, kind, name string) (T, bool) {
 	return value, true
 }
 
-func (b *Builder) dangling(kind, name string, names []string) {
+// dangling reports that nothing of that kind has the name that stands at n. Where files are missing, it may be in them.
+func (b *Builder) dangling(kind, name string, names []string, n *conf.Node, p *conf.Problems) {
+	if p.Incomplete() {
+		return
+	}
 	slices.Sort(names)
-	near, ok := conf.Nearest(name, names)
-	switch {
-	case ok:
-		b.Problems.Errorf(b.node, "no %s called %q; did you mean %q?", kind, name, near)
-	case len(names) == 0:
-		b.Problems.Errorf(b.node, "no %s called %q: none is defined", kind, name)
-	default:
-		b.Problems.Errorf(b.node, "no %s called %q: defined are %q", kind, name, names)
+	q := p.Errorf(n, "no %s called %q", kind, name)
+	if near, ok := conf.Nearest(name, names); ok {
+		q.Suggestion = near
+	} else if len(names) == 0 {
+		q.Message += ": none is defined"
+	} else {
+		q.Message += fmt.Sprintf(": defined are %q", names)
 	}
 }
 
@@ -226,14 +228,7 @@ func (b *Builder) FlowName() string {
 func (b *Builder) Flow(name string, node *conf.Node) *Flow {
 	f := b.flows[name]
 	if f == nil {
-		names := make([]string, 0, len(b.flows))
-		for n := range b.flows {
-			names = append(names, n)
-		}
-		saved := b.node
-		b.node = node
-		b.dangling("flow", name, names)
-		b.node = saved
+		b.dangling("flow", name, slices.Collect(maps.Keys(b.flows)), node, b.Problems)
 		return nil
 	}
 	f.used = true
@@ -243,8 +238,11 @@ func (b *Builder) Flow(name string, node *conf.Node) *Flow {
 	return f
 }
 
-// Unused reports resources and flows that nothing refers to.
+// Unused reports resources and flows that nothing refers to. Where files are missing, what does may be in them.
 func (b *Builder) Unused() {
+	if b.Problems.Incomplete() {
+		return
+	}
 	for kind, byName := range b.resources {
 		for name, r := range byName {
 			if !r.used && r.node != nil {

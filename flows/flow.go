@@ -1,6 +1,8 @@
 package flows
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"weir/elastic"
@@ -14,6 +16,8 @@ type Flow struct {
 	first Handler
 	node  *conf.Node
 	used  bool
+	off   bool // switched off: it has no filters
+	whole bool // all its filters could be built
 }
 
 // A link is one filter of a flow together with what comes behind it.
@@ -24,6 +28,7 @@ type link struct {
 	filter Filter
 	when   Condition
 	next   Handler
+	node   *conf.Node
 }
 
 func (l *link) Serve(x *Exchange) error {
@@ -41,8 +46,12 @@ func (end) Serve(*Exchange) error { return nil }
 // Name returns the flow's name.
 func (f *Flow) Name() string { return f.name }
 
-// Serve runs the flow's filters. It implements Handler.
+// Serve runs the flow's filters. It implements Handler. A flow that is switched off refuses what it is given, but stands
+// for nothing among others.
 func (f *Flow) Serve(x *Exchange) error {
+	if f.off && !x.Tracing {
+		return elastic.Errorf(503, "no_answer_exception", "flow [%s] is switched off", f.name)
+	}
 	if f.first == nil {
 		return nil
 	}
@@ -80,9 +89,12 @@ func (i inlined) Serve(x *Exchange, _ Handler) error { return i.chain.Serve(x) }
 func (f *Flow) Steps() []Step {
 	out := make([]Step, 0, len(f.links))
 	for _, l := range f.links {
-		s := Step{Name: l.name, Kind: l.kind}
+		s := Step{Name: l.name, Kind: l.kind, Filter: l.filter, Node: l.node}
 		if l.when != nil {
 			s.When = l.when.String()
+		}
+		if in, ok := l.filter.(interface{ Flows() []*Flow }); ok {
+			s.Flows = in.Flows()
 		}
 		out = append(out, s)
 	}
@@ -90,7 +102,15 @@ func (f *Flow) Steps() []Step {
 }
 
 // A Step is one filter of a flow, described.
-type Step struct{ Name, Kind, When string }
+type Step struct {
+	Name, Kind, When string
+	Filter           Filter
+	Flows            []*Flow    // that the filter stands for
+	Node             *conf.Node // where it is configured
+}
+
+// Whole tells whether all filters of the flow, other than those that are switched off, are among its steps.
+func (f *Flow) Whole() bool { return f.whole }
 
 // Meets tells whether x would meet the i-th filter of the flow, as far as its condition can be judged now.
 func (f *Flow) Meets(i int, x *Exchange) bool {
@@ -125,7 +145,7 @@ func (b *Builder) Define(list *conf.Node) {
 			b.Problems.Errorf(n.Get("name"), "flow %q is defined twice; first at %s", c.Name, first.node.Pos())
 			continue
 		}
-		f := &Flow{name: c.Name, node: n}
+		f := &Flow{name: c.Name, node: n, off: !c.Enabled, whole: true}
 		b.flows[c.Name] = f
 		if c.Enabled {
 			todo = append(todo, pending{f, c.Filter})
@@ -151,8 +171,11 @@ func (b *Builder) Define(list *conf.Node) {
 func (b *Builder) links(f *Flow, list *conf.Node) []*link {
 	var out []*link
 	for _, n := range list.Items() {
+		before, _ := b.Problems.Count()
 		l := b.link(f, n)
-		if l != nil {
+		if after, _ := b.Problems.Count(); after > before {
+			f.whole = false
+		} else if l != nil {
 			out = append(out, l)
 		}
 	}
@@ -170,7 +193,7 @@ type filterHead struct {
 }
 
 func (b *Builder) link(f *Flow, n *conf.Node) *link {
-	h, ok := b.filterHead(n)
+	h, ok := b.filterHead(f, n)
 	if !ok {
 		return nil
 	}
@@ -184,12 +207,12 @@ func (b *Builder) link(f *Flow, n *conf.Node) *link {
 		}
 		return nil
 	}
-	l := &link{flow: f, name: h.name, kind: h.kind}
+	l := &link{flow: f, name: h.name, kind: h.kind, node: n}
 	if l.name == "" {
 		l.name = h.kind
 	}
 	if h.when != nil {
-		l.when = ParseCondition(h.when, b.Problems)
+		l.when = b.Condition(h.when, b.Problems)
 	}
 	b.node = h.params
 	if h.params.IsZero() {
@@ -203,9 +226,9 @@ func (b *Builder) link(f *Flow, n *conf.Node) *link {
 	return l
 }
 
-func (b *Builder) filterHead(n *conf.Node) (filterHead, bool) {
+func (b *Builder) filterHead(f *Flow, n *conf.Node) (filterHead, bool) {
 	h := filterHead{enabled: true}
-	if n.Get("type") != nil {
+	if b.classic(n) {
 		var c struct {
 			Name       string     `conf:"name"`
 			Type       string     `conf:"type,required"`
@@ -214,14 +237,21 @@ func (b *Builder) filterHead(n *conf.Node) (filterHead, bool) {
 			Parameters *conf.Node `conf:"parameters"`
 		}
 		c.Enabled = true
-		conf.Decode(n, &c, b.Problems)
+		conf.Decode(n, &c, b.Problems.In("flow "+f.name))
 		h.name, h.kind, h.kindAt = c.Name, strings.TrimSpace(c.Type), n.Get("type")
 		h.enabled, h.when, h.params = c.Enabled, c.When, c.Parameters
 		return h, h.kind != ""
 	}
 	keys := n.Keys()
+	isFilter := func(key string) bool { return b.Registry.Kind(key) != nil }
+	if i := slices.IndexFunc(keys, isFilter); i >= 0 && len(keys) > 1 {
+		beside := keys[(i+1)%len(keys)]
+		b.Problems.In("flow " + f.name).Add(conf.Problem{Pos: n.KeyPos(beside), Message: fmt.Sprintf(
+			"%q stands beside the filter %s: what belongs to it stands in it, and another filter is another item", beside, keys[i])})
+		return h, false
+	}
 	if len(keys) != 1 {
-		b.Problems.Errorf(n, "a filter is written `- rate_limit: {...}` or `- {name: x, type: rate_limit, parameters: {...}}`")
+		b.Problems.In("flow "+f.name).Errorf(n, "a filter is written `- rate_limit: {...}` or `- {name: x, type: rate_limit, parameters: {...}}`")
 		return h, false
 	}
 	h.kind, h.kindAt = keys[0], n
@@ -235,6 +265,16 @@ func (b *Builder) filterHead(n *conf.Node) (filterHead, bool) {
 		conf.Decode(enabled, &h.enabled, b.Problems)
 	}
 	return h, true
+}
+
+// classic tells whether n is meant to be a filter in the classic form, which one of its keys makes clear.
+func (b *Builder) classic(n *conf.Node) bool {
+	if n.Get("type") != nil || n.Get("parameters") != nil {
+		return true
+	}
+	keys := n.Keys()
+	known := slices.ContainsFunc(keys, func(key string) bool { return b.Registry.Kind(key) != nil })
+	return len(keys) > 1 && !known && n.Get("name") != nil
 }
 
 // refuseCycles reports flows that would run in a circle, and whether there are any.

@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ type Router struct {
 	rules    []*rule
 	fallback target
 	tracing  *Flow
+	off      bool // no entry may use it
 
 	traceBodies int64 // how much of bodies the tracing flow wants
 }
@@ -34,6 +36,21 @@ type rule struct {
 	when     Condition
 	target   target
 	node     *conf.Node
+	broken   bool // not all that it should match could be understood
+}
+
+// String returns what the rule matches, the same for rules that match the same.
+func (r *rule) String() string {
+	patterns := make([]string, len(r.patterns))
+	for i, p := range r.patterns {
+		patterns[i] = p.String()
+	}
+	slices.Sort(patterns)
+	when := ""
+	if r.when != nil {
+		when = r.when.String()
+	}
+	return fmt.Sprintf("%q %q %q", slices.Sorted(slices.Values(r.methods)), patterns, when)
 }
 
 func (r *rule) matches(x *Exchange) bool {
@@ -46,13 +63,16 @@ func (r *rule) matches(x *Exchange) bool {
 	return r.when == nil || r.when.Match(x)
 }
 
-// everything tells whether the rule has nothing that could keep an exchange out.
+// everything tells whether the rule has nothing that could keep an exchange out. It does not hold for a broken rule.
 func (r *rule) everything() bool {
-	return len(r.methods) == 0 && len(r.patterns) == 0 && r.when == nil
+	return !r.broken && len(r.methods) == 0 && len(r.patterns) == 0 && r.when == nil
 }
 
 // Name returns the router's name.
 func (r *Router) Name() string { return r.name }
+
+// Enabled tells whether entries may use the router.
+func (r *Router) Enabled() bool { return !r.off }
 
 // route returns the target for x.
 func (r *Router) route(x *Exchange) *target {
@@ -128,34 +148,64 @@ type RuleConfig struct {
 // SetDefaults makes r a rule that is switched on.
 func (r *RuleConfig) SetDefaults() { r.Enabled = true }
 
-// Router makes a router of its configuration. It reports problems and then may return nil.
+// Router makes a router of its configuration. It reports problems; the router then knows its name and nothing else that
+// can be relied on. It is nil only if it has no name.
 func (b *Builder) Router(n *conf.Node) *Router {
 	c := RouterConfig{Enabled: true}
-	if !decode(n, &c, b.Problems) || !c.Enabled {
+	decoded := decode(n, &c, b.Problems)
+	if c.Name == "" {
 		return nil
 	}
 	defer b.within("router " + c.Name)()
-	r := &Router{name: c.Name, node: n}
-	if c.DefaultFlow != "" {
-		r.fallback = b.target(conf.Strings{c.DefaultFlow}, n.Get("default_flow"))
+	r := &Router{name: c.Name, node: n, off: !c.Enabled, fallback: target{name: "none", chain: end{}}}
+	if decoded {
+		b.fill(r, c, n)
+		b.warnUnreachable(r)
 	} else {
-		r.fallback = target{name: "none", chain: end{}}
+		b.Problems.Follow(n, func() { b.fill(r, c, n) })
+	}
+	return r
+}
+
+// fill gives r its flows and rules.
+func (b *Builder) fill(r *Router, c RouterConfig, n *conf.Node) {
+	if c.DefaultFlow != "" {
+		r.fallback = b.target(conf.Strings{c.DefaultFlow}, n.At("default_flow"))
 	}
 	if c.TracingFlow != "" {
-		r.tracing = b.Flow(c.TracingFlow, n.Get("tracing_flow"))
+		r.tracing = b.Flow(c.TracingFlow, n.At("tracing_flow"))
 	}
 	items := n.Get("rules").Items()
 	for i, rc := range c.Rules {
-		node := items[i]
-		if len(r.rules) > 0 && r.rules[len(r.rules)-1].everything() {
-			b.Problems.Warnf(node, "this rule is never reached: the rule at %s matches everything",
-				r.rules[len(r.rules)-1].node.Pos())
-		}
-		if rule := b.rule(rc, node, i); rule != nil {
+		before, _ := b.Problems.Count()
+		rule := b.rule(rc, items[i], i)
+		after, _ := b.Problems.Count()
+		rule.broken = after > before
+		if rc.Enabled {
 			r.rules = append(r.rules, rule)
 		}
 	}
-	return r
+}
+
+// warnUnreachable reports rules that an earlier one leaves nothing.
+func (b *Builder) warnUnreachable(r *Router) {
+	same := map[string]*rule{}
+	for i, rule := range r.rules {
+		if rule.broken {
+			continue
+		}
+		if rule.everything() {
+			for _, later := range r.rules[i+1:] {
+				b.Problems.Warnf(later.node, "this rule is never reached: the rule at %s matches everything", rule.node.Pos())
+			}
+			return
+		}
+		if first := same[rule.String()]; first != nil {
+			b.Problems.Warnf(rule.node, "this rule is never reached: the rule at %s matches the same", first.node.Pos())
+			continue
+		}
+		same[rule.String()] = rule
+	}
 }
 
 func (b *Builder) rule(c RuleConfig, n *conf.Node, i int) *rule {
@@ -163,50 +213,80 @@ func (b *Builder) rule(c RuleConfig, n *conf.Node, i int) *rule {
 	if r.id == "" {
 		r.id = "#" + strconv.Itoa(i+1)
 	}
-	if !slices.Contains(c.Method, "*") {
-		for _, m := range c.Method {
-			if m != strings.ToUpper(m) {
-				b.Problems.Warnf(n.Get("method"), "methods are case-sensitive; %q is read as %q", m, strings.ToUpper(m))
-			}
-			r.methods = append(r.methods, strings.ToUpper(m))
+	for _, names := range [][]string{{"method"}, {"pattern", "path"}, {"host"}, {"api"}, {"index"}, {"flow"}} {
+		if v := n.At(names...); v.Kind() == conf.List && v.Len() == 0 {
+			b.Problems.Errorf(v, "an empty list of %s: name at least one, or leave it out", names[0])
 		}
 	}
-	for _, p := range c.Pattern {
-		if p == "/" || p == "*" || p == "/*" {
-			r.patterns = nil
-			break
+	for i, m := range c.Method {
+		at := n.At("method").Item(i)
+		m = upperMethod(m, at, b.Problems)
+		if m != "*" && strings.Contains(m, "*") {
+			b.Problems.Errorf(at, "%s: in a rule methods are named in full, or * for all", at.Quoted()).Code = conf.CodeValue
+		} else if checkWord("method", m, at, b.Problems) {
+			r.methods = append(r.methods, m)
 		}
-		if !strings.HasPrefix(p, "/") {
-			b.Problems.Errorf(n.Get("pattern"), "pattern %q does not start with /", p)
-			continue
+	}
+	if slices.Contains(r.methods, "*") {
+		r.methods = nil
+	}
+	every := false
+	for i, p := range c.Pattern {
+		at := n.At("pattern", "path").Item(i)
+		switch {
+		case p == "/" || p == "*" || p == "/*":
+			every = true
+		case !strings.HasPrefix(p, "/"):
+			b.Problems.Errorf(at, "pattern %s does not start with /", at.Quoted())
+		default:
+			b.warnBraces(p, at)
+			r.patterns = append(r.patterns, compilePath(p))
 		}
-		r.patterns = append(r.patterns, compilePath(p))
+	}
+	if every {
+		r.patterns = nil
 	}
 	var all conjunction
-	for key, pats := range map[string]conf.Strings{"host": c.Host, "api": c.API, "index": c.Index} {
-		if len(pats) > 0 {
-			all = append(all, &subject{key: key, patterns: pats})
+	for _, given := range []struct {
+		key      string
+		patterns conf.Strings
+	}{{"host", c.Host}, {"api", c.API}, {"index", c.Index}} {
+		if len(given.patterns) == 0 {
+			continue
+		}
+		if cond := parseSubject(given.key, n.At(given.key), b.Problems); cond != nil {
+			all = append(all, cond)
 		}
 	}
 	if c.When != nil {
-		if cond := ParseCondition(c.When, b.Problems); cond != nil {
+		if cond := b.Condition(c.When, b.Problems); cond != nil {
 			all = append(all, cond)
 		}
 	}
 	if len(all) > 0 {
 		r.when = all
 	}
-	r.target = b.target(c.Flow, n.Get("flow"))
-	if !c.Enabled {
-		return nil
-	}
+	r.target = b.target(c.Flow, n.At("flow"))
 	return r
+}
+
+// warnBraces reports braces that make no parameter of a path pattern: they are text like any other, and hardly meant so.
+func (b *Builder) warnBraces(pattern string, n *conf.Node) {
+	for segment := range strings.SplitSeq(pattern, "/") {
+		inner := segment
+		if isParameter(segment) {
+			inner = segment[1 : len(segment)-1]
+		}
+		if strings.ContainsAny(inner, "{}") {
+			b.Problems.Warnf(n, "%q is read as it stands: {name} must be all that is between two slashes", segment)
+		}
+	}
 }
 
 func (b *Builder) target(names conf.Strings, node *conf.Node) target {
 	t := target{name: strings.Join(names, ","), chain: end{}}
-	for _, name := range names {
-		if f := b.Flow(name, node); f != nil {
+	for i, name := range names {
+		if f := b.Flow(name, node.Item(i)); f != nil {
 			t.flows = append(t.flows, f)
 		}
 	}
@@ -233,13 +313,33 @@ func compilePath(p string) pathPattern {
 		switch {
 		case s == "*" && i == len(segments)-1:
 			out.rest = true
-		case strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}"):
+		case isParameter(s):
 			out.segments = append(out.segments, "")
 		default:
 			out.segments = append(out.segments, s)
 		}
 	}
 	return out
+}
+
+func isParameter(segment string) bool {
+	return strings.HasPrefix(segment, "{") && strings.HasSuffix(segment, "}")
+}
+
+// String returns the pattern with parameters without their names, which make no difference.
+func (p pathPattern) String() string {
+	var b strings.Builder
+	for _, s := range p.segments {
+		b.WriteByte('/')
+		if s == "" {
+			s = "{}"
+		}
+		b.WriteString(s)
+	}
+	if p.rest {
+		b.WriteString("/*")
+	}
+	return b.String()
 }
 
 // match compares with a decoded path, segment by segment.

@@ -131,8 +131,11 @@ func value(n *Node, v reflect.Value, f *field, p *Problems) {
 		if !v.IsNil() {
 			target.Elem().Set(v.Elem())
 		}
+		problems := len(p.collector().list)
 		value(n, target.Elem(), f, p)
-		v.Set(target)
+		if !failedSince(p, problems) || t.Elem().Kind() == reflect.Struct {
+			v.Set(target)
+		}
 		return
 	}
 	decoded := reflect.New(t).Elem()
@@ -152,10 +155,14 @@ func value(n *Node, v reflect.Value, f *field, p *Problems) {
 	}
 	// What is made of parts is kept as far as it could be decoded, so that checks that come after, of references for
 	// instance, do not report what is only missing because of another mistake.
-	failed := slices.ContainsFunc(p.collector().list[problems:], func(q *Problem) bool { return q.Severity == Error })
-	if !failed || t.Kind() == reflect.Struct || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+	if !failedSince(p, problems) || t.Kind() == reflect.Struct || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		v.Set(decoded)
 	}
+}
+
+// failedSince tells whether there is an error among the problems from the given one on.
+func failedSince(p *Problems, first int) bool {
+	return slices.ContainsFunc(p.collector().list[first:], func(q *Problem) bool { return q.Severity == Error })
 }
 
 // plainValue decodes what has no method for it, by kind.

@@ -113,3 +113,14 @@ func TestIncompleteWhereAPartCouldNotBeRead(t *testing.T) {
 	f(map[string]string{"main.yml": "include: x.yml\n", "x.yml": "a: ["}, true)
 	f(map[string]string{"main.yml": "include: '['\n"}, true)
 }
+
+func TestMistakeLeavesAPointerNil(t *testing.T) {
+	var c struct {
+		Burst *int `conf:"burst" min:"1"`
+	}
+	n, p := Parse("a.yml", "burst: 0", nil)
+	Decode(n, &c, p)
+	if c.Burst != nil {
+		t.Errorf("burst is %d", *c.Burst)
+	}
+}
