@@ -15,6 +15,9 @@ help: #? list the targets
 build: #? build bin/weir; cmd/weir/default.pgo, where it is, guides the compiler
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/weir
 
+# Builds for trying things out leave the profile alone: with it the compiler builds every package once more.
+demo test soak: export GOFLAGS += -pgo=off
+
 demo: #? start a cluster and the gateway, take a tour and stay (ONCE=1: end after the tour)
 	$(GO) run ./cmd/demo $(if $(ONCE),-once)
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -39,8 +40,9 @@ type conn struct {
 	entry *Entry
 	raw   *net.TCPConn // under TLS the connection below it
 
-	phase   atomic.Int32
-	since   atomic.Int64 // coarse time at which the phase began or last made progress, see Entry.clock
+	// state is the phase in the lowest byte and, above it, the coarse time at which it began or last made progress, in
+	// milliseconds (see Entry.clock). It is one word, since it is written several times a request.
+	state   atomic.Int64
 	verdict atomic.Int32 // the phase that the sweeper last found too long
 
 	used        atomic.Bool // a request has begun to come
@@ -51,11 +53,15 @@ type conn struct {
 	hasFirst  bool
 	inHead    bool  // a part of the next request's head has come
 	serving   bool  // a flow is running
+	streaming bool  // the answer is written as it comes from a node
 	unread    bool  // the last request's body was not read to its end
 	bodyBytes int64 // read from the socket while the flow runs
 	parked    bool  // the server let go of the connection because it was idle
 	mute      bool  // the answer has been written past the server, which is to write no more
 	linger    bool  // the client may still be sending: drain before closing
+
+	peer  netip.AddrPort // the other end
+	spare *Exchange      // for the next request
 
 	request   *fasthttp.RequestCtx // of the request being served
 	expecting *Exchange            // its body has been asked for; see expect.go
@@ -66,10 +72,10 @@ type conn struct {
 	waiting *Exchange  // the exchange whose flow is running
 }
 
-func (c *conn) enter(p phase) {
-	c.phase.Store(int32(p))
-	c.since.Store(c.entry.clock.Load())
-}
+func (c *conn) enter(p phase) { c.state.Store(c.entry.clock.Load()<<8 | int64(p)) }
+
+// phase returns what the connection is doing.
+func (c *conn) phase() phase { return phase(c.state.Load() & 0xff) }
 
 // Read hands bytes to the server. Being asked for more, it knows that all answers so far have been written.
 func (c *conn) Read(p []byte) (int, error) {
@@ -87,6 +93,10 @@ func (c *conn) Read(p []byte) (int, error) {
 	case c.serving, c.unread:
 		c.enter(phaseBody)
 	case c.inHead:
+		// The limit is on the whole head, so its time begins once.
+		if c.phase() != phaseHead {
+			c.enter(phaseHead)
+		}
 	case len(p) < c.entry.server.ReadBufferSize:
 		// The server's buffer is not empty: it holds the beginning of a pipelined request.
 		c.inHead = true
@@ -100,8 +110,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	case n == 0 && err != nil && c.expecting != nil:
 		c.abandonExpect()
 	case n > 0 && idle:
-		c.inHead = true
-		c.enter(phaseHead)
+		c.inHead = true // most often the whole of it; see above for when not
 	case n > 0 && c.serving:
 		c.enter(phaseHandler)
 		// Chunk sizes and their extensions count as well, but a body may be sent in chunks of one byte.
@@ -120,7 +129,7 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.interrupted.Load() || c.verdict.Load() == c.phase.Load() {
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.interrupted.Load() || phase(c.verdict.Load()) == c.phase() {
 			return n, err
 		}
 		_ = c.Conn.SetReadDeadline(time.Time{})
@@ -134,7 +143,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	c.enter(phaseWrite)
 	n, err := c.Conn.Write(p)
-	c.enter(phaseHandler)
+	if c.streaming {
+		c.enter(phaseHandler) // the next part may be long in coming, and that is not the client's fault
+	}
 	if err != nil {
 		c.abandonExpect()
 	}
@@ -208,6 +219,14 @@ func (c *conn) gone() bool {
 		gone = perr == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 	})
 	return gone || err != nil
+}
+
+// letGo gives back what the connection keeps between requests.
+func (c *conn) letGo() {
+	if c.spare != nil {
+		c.entry.pool.Put(c.spare)
+		c.spare = nil
+	}
 }
 
 // past is a deadline that has been missed.

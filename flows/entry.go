@@ -110,7 +110,7 @@ type Entry struct {
 	server  *fasthttp.Server
 	tls     *tls.Config
 
-	clock    atomic.Int64 // coarse time in nanoseconds, moved on by the sweeper
+	clock    atomic.Int64 // coarse time in milliseconds, moved on by the sweeper
 	listener net.Listener
 	slots    chan struct{} // one for each connection
 	closing  atomic.Bool
@@ -222,7 +222,7 @@ func (e *Entry) Use(g *Generation) { e.current.Store(g) }
 
 // Serve accepts connections until Shutdown.
 func (e *Entry) Serve() {
-	e.clock.Store(time.Now().UnixNano())
+	e.clock.Store(time.Now().UnixMilli())
 	e.tasks.Add(2)
 	go e.accept()
 	go e.sweep()
@@ -255,7 +255,7 @@ func (e *Entry) accept() {
 			continue
 		}
 		tcp, _ := nc.(*net.TCPConn)
-		c := &conn{Conn: nc, entry: e, raw: tcp}
+		c := &conn{Conn: nc, entry: e, raw: tcp, peer: peerOf(nc)}
 		e.mu.Lock()
 		e.conns[c] = struct{}{}
 		e.mu.Unlock()
@@ -271,6 +271,7 @@ func (e *Entry) serveConn(c *conn) {
 	defer e.tasks.Done()
 	defer func() {
 		c.finish()
+		c.letGo()
 		c.shut()
 		e.mu.Lock()
 		delete(e.conns, c)
@@ -287,6 +288,7 @@ func (e *Entry) serveConn(c *conn) {
 		if !c.parked || e.closing.Load() {
 			return
 		}
+		c.letGo()
 	}
 }
 
@@ -311,10 +313,10 @@ func (e *Entry) sweep() {
 	for {
 		select {
 		case now := <-tick.C:
-			e.clock.Store(now.UnixNano())
+			e.clock.Store(now.UnixMilli())
 			conns = e.snapshot(conns[:0])
 			for _, c := range conns {
-				e.look(c, now.UnixNano())
+				e.look(c, now.UnixMilli())
 			}
 			clear(conns)
 		case <-e.stop:
@@ -334,8 +336,9 @@ func (e *Entry) snapshot(into []*conn) []*conn {
 
 // look judges one connection.
 func (e *Entry) look(c *conn, now int64) {
-	age := time.Duration(now - c.since.Load())
-	switch p := phase(c.phase.Load()); p {
+	state := c.state.Load()
+	age := time.Duration(now-state>>8) * time.Millisecond
+	switch p := phase(state & 0xff); p {
 	case phaseIdle:
 		if e.closing.Load() || age > parkAfter {
 			c.interrupt(p)

@@ -201,7 +201,7 @@ func TestSlowHeadIsCutAndIdleConnectionIsNot(t *testing.T) {
 	idle.answer()
 	waitFor(t, "the idle connection to be parked", func() bool {
 		for _, c := range g.snapshot(nil) {
-			if phase(c.phase.Load()) == phaseParked {
+			if c.phase() == phaseParked {
 				return true
 			}
 		}
@@ -221,7 +221,7 @@ func TestConnectionIsIdleAfterABodyThatNobodyWanted(t *testing.T) {
 		c.answer()
 		waitFor(t, "the connection to be parked", func() bool {
 			conns := g.snapshot(nil)
-			return len(conns) == 1 && phase(conns[0].phase.Load()) == phaseParked
+			return len(conns) == 1 && conns[0].phase() == phaseParked
 		})
 		c.send("GET / HTTP/1.1\nHost: a\n\n")
 		if _, body := c.answer(); body != "ok" {
@@ -428,7 +428,7 @@ func TestShutdownDoesNotWaitForHalfAHead(t *testing.T) {
 	g.dial().send("GET / HTTP/1.1\nHo")
 	waitFor(t, "the head to begin", func() bool {
 		for _, c := range g.snapshot(nil) {
-			if phase(c.phase.Load()) == phaseHead {
+			if c.phase() == phaseHead {
 				return true
 			}
 		}

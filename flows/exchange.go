@@ -92,6 +92,7 @@ type Exchange struct {
 	classified bool
 	path       []byte // decoded copy of Request.Path
 	cancel     wire.Cancel
+	watched    bool                        // the connection looks after the client
 	hold       atomic.Pointer[func() bool] // see HoldCancel
 	gen        *Generation
 	router     *Router
@@ -152,8 +153,14 @@ func (r *Request) setTarget(target []byte) {
 	}
 }
 
-// Cancel returns the handle that fires when the client has left.
-func (x *Exchange) Cancel() *wire.Cancel { return &x.cancel }
+// Cancel returns the handle that fires when the client has left. From the first call on the client is looked after.
+func (x *Exchange) Cancel() *wire.Cancel {
+	if !x.watched && x.conn != nil {
+		x.watched = true
+		x.conn.watch(x)
+	}
+	return &x.cancel
+}
 
 // HoldCancel makes the client's leaving not cancel the exchange as long as held returns true. A cache fill that other
 // callers wait for uses it. held is called from another goroutine.
@@ -225,8 +232,11 @@ func (x *Exchange) reset() {
 	x.Response.reset()
 	x.Trace = Trace{}
 	x.classified, x.path = false, x.path[:0]
-	x.cancel.Reset()
-	x.hold.Store(nil)
+	if x.watched {
+		x.watched = false
+		x.cancel.Reset()
+		x.hold.Store(nil)
+	}
 	x.gen, x.router, x.conn, x.expect, x.trace = nil, nil, nil, nil, nil
 	x.Tracing, x.written, x.served, x.WriteTime, x.RequestBytes, x.ResponseBytes = false, 0, 0, 0, 0, 0
 	x.body = requestBody{}

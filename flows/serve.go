@@ -32,23 +32,26 @@ func (e *Entry) handle(fc *fasthttp.RequestCtx) {
 
 // begin makes an exchange of a request whose head has come.
 func (e *Entry) begin(fc *fasthttp.RequestCtx, c *conn) *Exchange {
-	c.inHead, c.serving, c.bodyBytes = false, true, 0
+	c.inHead, c.serving, c.streaming, c.bodyBytes = false, true, false, 0
 	c.enter(phaseHandler)
-	x, _ := e.pool.Get().(*Exchange)
+	x := c.spare
+	if c.spare = nil; x == nil {
+		x, _ = e.pool.Get().(*Exchange)
+	}
 	x.Start = time.Now()
 	x.conn = c
 	h := &fc.Request.Header
 	r := &x.Request
-	r.Method, r.HTTP10, r.TLS = h.Method(), !h.IsHTTP11(), e.tls != nil
+	r.Method, r.Host, r.HTTP10, r.TLS = h.Method(), nil, !h.IsHTTP11(), e.tls != nil
 	r.setTarget(h.RequestURI())
-	r.Peer = peerOf(c)
+	r.Peer = c.peer
 	r.ClientIP = r.Peer.Addr()
 	r.Body.budget, x.Response.Body.budget = e.budget, e.budget
 	return x
 }
 
 // peerOf returns the address of the other end.
-func peerOf(c *conn) netip.AddrPort {
+func peerOf(c net.Conn) netip.AddrPort {
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		ap := tcp.AddrPort()
 		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
@@ -84,14 +87,31 @@ func (e *Entry) admit(x *Exchange) error {
 	if err != nil {
 		return x.refuse(400, "invalid_http_header_exception", "ambiguous request: "+err.Error())
 	}
-	switch n := r.Header.Count("host"); {
-	case n > 1:
+	hosts := 0
+	var expect []byte
+	for _, f := range r.Header.Fields() {
+		switch len(f.Name) {
+		case len("host"):
+			if wire.EqualFold(f.Name, "host") {
+				hosts++
+				r.Host = f.Value
+			}
+		case len("expect"):
+			if wire.EqualFold(f.Name, "expect") {
+				expect = f.Value
+			}
+		case len("authorization"):
+			if wire.EqualFold(f.Name, "authorization") && r.User == nil {
+				x.setUser(f.Value)
+			}
+		}
+	}
+	switch {
+	case hosts > 1:
 		return x.refuse(400, "invalid_http_header_exception", wire.ErrTwoHosts.Error())
-	case n == 0 && !r.HTTP10:
+	case hosts == 0 && !r.HTTP10:
 		return x.refuse(400, "invalid_http_header_exception", "no Host")
 	}
-	r.Host = r.Header.Get("host")
-	x.setUser(r.Header.Get("authorization"))
 	if len(r.Target)+len(r.Method) > e.limits.maxLine {
 		return x.refuse(414, "too_long_http_line_exception",
 			fmt.Sprintf("An HTTP line is larger than %d bytes.", e.limits.maxLine))
@@ -101,7 +121,7 @@ func (e *Entry) admit(x *Exchange) error {
 			return err
 		}
 	}
-	if expect := r.Header.Get("expect"); expect != nil && !wire.EqualFold(expect, "100-continue") {
+	if expect != nil && !wire.EqualFold(expect, "100-continue") {
 		return x.refuse(http.StatusExpectationFailed, "expectation_failed_exception", "the only expectation known is 100-continue")
 	}
 	if framing.Length > e.limits.maxBody {
@@ -201,7 +221,6 @@ func (e *Entry) route(x *Exchange) (err error) {
 	}
 	t := x.router.route(x)
 	x.Trace.Flow = t.name
-	x.conn.watch(x)
 	defer func() {
 		if p := recover(); p != nil {
 			e.metrics.panics.Inc()
@@ -257,12 +276,15 @@ var (
 // answer hands the response to the server. The exchange ends when it has been written; see written.
 func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 	c := x.conn
-	x.served = time.Since(x.Start)
 	c.serving = false
 	c.unread = !x.Request.Body.Buffered() && !x.bodyRead()
 	resp := &fc.Response
 	resp.SetStatusCode(x.Response.Status)
 	for _, f := range x.Response.Header.Fields() {
+		if wire.EqualFold(f.Name, "content-type") {
+			resp.Header.SetContentTypeBytes(f.Value)
+			continue
+		}
 		resp.Header.AddBytesKV(f.Name, f.Value)
 	}
 	if c.interrupted.Load() || len(fc.Request.Header.PeekTrailerKeys()) > 0 {
@@ -286,9 +308,11 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 	case x.Request.HTTP10 && body.length < 0:
 		e.conclude(x)
 		c.pending = append(c.pending, x)
+		c.streaming = true
 		e.answerHTTP10(x, fc)
 		return
 	default:
+		c.streaming = true
 		resp.ImmediateHeaderFlush = true
 		resp.SetBodyStream(x.responseStream(), int(body.length))
 	}
@@ -301,6 +325,7 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 func (e *Entry) conclude(x *Exchange) {
 	x.class = x.Call().Class
 	if x.router != nil && x.router.tracing != nil {
+		x.served = time.Since(x.Start)
 		x.trace, _ = e.pool.Get().(*Exchange)
 		x.snapshot(x.trace, x.router.traceBodies)
 	}
@@ -342,13 +367,20 @@ type writerOnly struct{ io.Writer }
 func (e *Entry) written(x *Exchange) {
 	taken := time.Since(x.Start)
 	e.metrics.count(x, taken)
-	x.conn.unwatch(x)
+	c := x.conn
+	if x.watched {
+		c.unwatch(x)
+	}
 	if x.trace != nil {
 		e.runTrace(x, taken)
 	}
 	gen := x.gen
 	x.reset()
-	e.pool.Put(x)
+	if c.spare == nil {
+		c.spare = x
+	} else {
+		e.pool.Put(x)
+	}
 	if gen != nil {
 		gen.leave()
 	}
