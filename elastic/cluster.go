@@ -123,6 +123,7 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 		members = append(members, k.picker.NewMember(n.name, n, k.weight(n.name)))
 	}
 	k.picker.Set(members)
+	k.watchNodes()
 	return k, nil
 }
 
@@ -225,6 +226,9 @@ func (k *Cluster) Close() {
 	}
 	for _, n := range k.seeds {
 		n.close()
+	}
+	for _, remove := range k.metrics.removes {
+		remove()
 	}
 }
 

@@ -311,6 +311,62 @@ func TestNoNodeLeft(t *testing.T) {
 	}
 }
 
+// The only node is never taken out, so that it must be said otherwise that it cannot be reached.
+func TestOnlyNodeIsFailing(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	k, _ := open(t, "", es.URL())
+	f := func(what string, failing, reachable bool, state string) {
+		t.Helper()
+		s := k.Status()
+		if len(s.Nodes) != 1 || s.Nodes[0].Out || s.Nodes[0].Failing != failing || s.Reachable != reachable {
+			t.Errorf("%s: %+v", what, s)
+		}
+		for _, each := range nodeStates {
+			want := 0.0
+			if each == state {
+				want = 1
+			}
+			if got := gauge(t, k, "weir_upstream_nodes", each); got != want {
+				t.Errorf("%s: %v nodes are %s, want %v", what, got, each, want)
+			}
+		}
+	}
+	waitFor(t, "the probe", func() bool { return es.Count("/") > 0 })
+	f("a node that answers", false, true, "in")
+	es.Node(0).Stop()
+	for range failingAfter {
+		if _, err := send(k, "GET", "/_search", ""); err == nil {
+			t.Fatal("a stopped node answers")
+		}
+	}
+	f("a stopped node", true, false, "failing")
+	es.Node(0).Start()
+	waitFor(t, "an answer", func() bool { status, err := send(k, "GET", "/_search", ""); return err == nil && status == 200 })
+	f("a node that is back", false, true, "in")
+	k.checkAll()
+	f("a node that was looked at", false, true, "in")
+}
+
+// gauge returns the value of a gauge that has a label of that value.
+func gauge(t *testing.T, k *Cluster, name, label string) float64 {
+	t.Helper()
+	families, err := k.deps.Metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == name && l.GetValue() == label {
+					return m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	t.Fatalf("no series %s with %s", name, label)
+	return 0
+}
+
 func TestCredentialsAreNotLent(t *testing.T) {
 	es := estest.New(t, estest.Options{})
 	k, logs := open(t, ", basic_auth: {username: admin, password: s3cret}", es.URL())

@@ -399,11 +399,13 @@ func (k *Cluster) checkAll() {
 		switch {
 		case k.ctx.Err() != nil:
 		case r.err == nil:
+			r.m.Node.metrics.heard(true)
 			r.m.SetWeight(k.weight(r.m.Name))
 			r.m.Readmit()
 		case errors.Is(r.err, errOtherCluster):
 			strangers = append(strangers, r.m)
 		default:
+			r.m.Node.metrics.heard(false)
 			r.m.Report(balance.Failed, 0, "health check: "+obs.RedactError(r.err).Error())
 		}
 	}

@@ -1,6 +1,9 @@
 package elastic
 
 import (
+	"errors"
+	"sync/atomic"
+
 	"weir/elastic/transport"
 	"weir/internal/obs"
 )
@@ -18,6 +21,8 @@ type clusterMetrics struct {
 	inUse    *obs.FuncVec
 	idle     *obs.FuncVec
 	waiting  *obs.FuncVec
+	nodes    *obs.FuncVec
+	removes  []func()
 }
 
 // nodeOutcomes are the label values for what a node did, in the order of nodeMetrics.counters.
@@ -38,6 +43,7 @@ const (
 
 type nodeMetrics struct {
 	counters [len(nodeOutcomes)]obs.Counter
+	failures atomic.Int32 // in a row, of attempts on the node and looks at it
 	removes  []func()
 }
 
@@ -52,8 +58,10 @@ func newClusterMetrics(m *obs.Metrics, cluster, pool string) (*clusterMetrics, e
 		requests: m.Counter("weir_upstream_requests_total", "Attempts on a node by what it did: answered, with the class of the status, "+
 			"refused the connection, reset it, took too long; or the client left, or no connection became free.",
 			"cluster", "pool", "node", "outcome"),
-		inUse:   m.GaugeFunc("weir_upstream_connections_in_use", "Connections to a node with an exchange on them.", "cluster", "pool", "node"),
-		idle:    m.GaugeFunc("weir_upstream_connections_idle", "Connections to a node that are kept for the next exchange.", "cluster", "pool", "node"),
+		inUse: m.GaugeFunc("weir_upstream_connections_in_use", "Connections to a node with an exchange on them.", "cluster", "pool", "node"),
+		idle:  m.GaugeFunc("weir_upstream_connections_idle", "Connections to a node that are kept for the next exchange.", "cluster", "pool", "node"),
+		nodes: m.GaugeFunc("weir_upstream_nodes", "Nodes by state: in; failing, of which the last attempts failed although it is not taken out, "+
+			"as the only node never is; out. A cluster with no node that is in cannot be reached.", "cluster", "pool", "state"),
 		waiting: m.GaugeFunc("weir_upstream_waiting", "Exchanges that wait for a connection to a node.", "cluster", "pool", "node"),
 	}
 	return cm, m.Err()
@@ -92,19 +100,23 @@ func (nm *nodeMetrics) answered(status int) {
 		i = out4xx
 	}
 	nm.counters[i].Inc()
+	nm.heard(status != 502 && status != 504) // those come from proxies in front of a node that is gone
 }
 
 func (nm *nodeMetrics) failed(te *transport.Error) {
-	i := outReset
+	i, fault := outReset, true
 	switch {
 	case te.Cancelled, te.Source:
-		i = outCancelled
+		i, fault = outCancelled, false
 	case te.Phase == transport.Wait:
-		i = outWaited
+		i, fault = outWaited, false
 	case te.Timeout:
 		i = outTimeout
 	case te.Phase == transport.Dial, te.Phase == transport.Handshake:
 		i = outRefused
 	}
 	nm.counters[i].Inc()
+	if fault && !errors.Is(te, transport.ErrRequest) {
+		nm.heard(false)
+	}
 }

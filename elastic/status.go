@@ -14,8 +14,9 @@ type NodeStatus struct {
 	Node string `json:"node"`
 	Seed bool   `json:"configured"`
 	balance.State
-	Open    int `json:"connections"`
-	Waiting int `json:"waiting"`
+	Failing bool `json:"failing"` // nothing but failures came of the last attempts on it, health checks included
+	Open    int  `json:"connections"`
+	Waiting int  `json:"waiting"`
 }
 
 // ClusterStatus is what is known of a cluster, for people.
@@ -24,7 +25,53 @@ type ClusterStatus struct {
 	Version      string       `json:"version,omitempty"`
 	Distribution string       `json:"distribution,omitempty"`
 	UUID         string       `json:"cluster_uuid,omitempty"`
+	Reachable    bool         `json:"reachable"` // there is a node that is neither out nor failing
 	Nodes        []NodeStatus `json:"nodes"`
+}
+
+// failingAfter is how many failures in a row make a node failing: one may be chance.
+const failingAfter = 3
+
+// heard notes whether an attempt on a node, or a look at it, got an answer. It is apart from what the picker counts, which never
+// takes the only node out, since there is nothing better to try: that one would look well for ever.
+func (nm *nodeMetrics) heard(answered bool) {
+	switch {
+	case !answered:
+		nm.failures.Add(1)
+	case nm.failures.Load() > 0:
+		nm.failures.Store(0)
+	}
+}
+
+func (n *node) failing() bool { return n.metrics.failures.Load() >= failingAfter }
+
+// nodeStates are the label values of weir_upstream_nodes.
+var nodeStates = [...]string{"in", "failing", "out"}
+
+// stateOf returns which of nodeStates m is in. A node of weight 0 gets nothing, as one that is out.
+func stateOf(m *member) string {
+	switch s := m.State(); {
+	case s.Out || s.Weight <= 0:
+		return "out"
+	case m.Node.failing():
+		return "failing"
+	}
+	return "in"
+}
+
+// watchNodes makes the numbers of nodes by state.
+func (k *Cluster) watchNodes() {
+	for _, state := range nodeStates {
+		k.metrics.removes = append(k.metrics.removes, k.metrics.nodes.Set(func() float64 {
+			n := 0
+			for _, m := range k.picker.Members() {
+				if stateOf(m) == state {
+					n++
+				}
+			}
+			return float64(n)
+		}, k.metrics.cluster, k.metrics.pool, state))
+	}
 }
 
 // Status returns what is known of the cluster.
@@ -37,8 +84,9 @@ func (k *Cluster) Status() ClusterStatus {
 	for _, m := range k.picker.Members() {
 		pool := m.Node.pool.Stats()
 		s.Nodes = append(s.Nodes, NodeStatus{
-			Node: m.Name, Seed: m.Node.seed, State: m.State(), Open: pool.Open, Waiting: pool.Waiting,
+			Node: m.Name, Seed: m.Node.seed, State: m.State(), Failing: m.Node.failing(), Open: pool.Open, Waiting: pool.Waiting,
 		})
+		s.Reachable = s.Reachable || stateOf(m) == "in"
 	}
 	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Node, b.Node) })
 	return s
