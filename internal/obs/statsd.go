@@ -223,8 +223,15 @@ func (s *StatsD) pass(count func(name string, n int64), gauge func(name string, 
 		}
 		seen[key] = now
 	}
+	names := make(map[string]bool, len(families))
+	for _, f := range families {
+		names[f.GetName()] = true
+	}
 	for _, f := range families {
 		base, scale := statsdBase(f.GetName())
+		if plain, cut := strings.CutSuffix(f.GetName(), "_total"); cut && names[plain] {
+			base += "_total" // the Go runtime has a gauge of the same name; one name must not have two types
+		}
 		labels := s.m.labels(f.GetName())
 		for _, one := range f.GetMetric() {
 			values := labelValues(one, labels)

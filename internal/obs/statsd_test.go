@@ -392,3 +392,28 @@ func TestStatsDOptions(t *testing.T) {
 	f(func(o *StatsDOptions) { o.Interval = time.Millisecond }, "interval 1ms")
 	f(func(o *StatsDOptions) { o.MaxPacket = 100 }, "packet size 100")
 }
+
+// The Go runtime has a gauge and a counter that differ in _total only, which StatsD names do not have.
+func TestStatsDNamesHaveOneType(t *testing.T) {
+	m := NewMetrics()
+	m.Counter("weir_things_total", "H.").With().Inc()
+	m.Gauge("weir_things", "H.").With().Set(1)
+	s, err := NewStatsD(m, DefaultStatsD(), discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counters, gauges := map[string]bool{}, map[string]bool{}
+	s.pass(func(name string, _ int64) { counters[name] = true }, func(name string, _ float64) { gauges[name] = true })
+	for name := range counters {
+		if gauges[name] {
+			t.Errorf("%s is a counter and a gauge", name)
+		}
+	}
+	for name, set := range map[string]map[string]bool{
+		"things_total": counters, "things": gauges, "go_memstats_alloc_bytes_total": counters, "go_memstats_alloc_bytes": gauges,
+	} {
+		if !set[name] {
+			t.Errorf("%s is not sent", name)
+		}
+	}
+}
