@@ -110,13 +110,13 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	k.picker = balance.NewPicker[*node](balance.Options{Now: d.Now, Rand: d.Rand, OnChange: k.nodeChanged})
 	endpoints := c.endpoints()
 	if k.auth, err = k.authorization(endpoints); err != nil {
-		return nil, fmt.Errorf("cluster %s: credentials: %w", c.Name, err)
+		return nil, fmt.Errorf("elasticsearch %s: %w", c.Name, err)
 	}
 	members := make([]*member, 0, len(endpoints))
 	for _, e := range endpoints {
 		n, err := k.newNode(e)
 		if err != nil {
-			return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
+			return nil, fmt.Errorf("elasticsearch %s: %w", c.Name, err)
 		}
 		n.seed = true
 		k.seeds = append(k.seeds, n)
@@ -130,20 +130,25 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 // authorization returns the value of Authorization for the gateway's own calls.
 func (k *Cluster) authorization(endpoints []Endpoint) (string, error) {
 	c := k.config
-	resolve := func(scheme string, s interface {
+	resolve := func(field string, s interface {
 		Resolve(func(string) ([]byte, error)) (string, error)
 	},
 	) (string, error) {
 		text, err := s.Resolve(k.deps.ReadFile)
-		return scheme + text, err
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", field, err)
+		}
+		return text, nil
 	}
 	switch {
 	case !c.APIKey.IsZero():
-		return resolve("ApiKey ", c.APIKey)
+		key, err := resolve("api_key", c.APIKey)
+		return "ApiKey " + key, err
 	case !c.Bearer.IsZero():
-		return resolve("Bearer ", c.Bearer)
+		token, err := resolve("bearer", c.Bearer)
+		return "Bearer " + token, err
 	case c.BasicAuth.Username != "":
-		password, err := c.BasicAuth.Password.Resolve(k.deps.ReadFile)
+		password, err := resolve("basic_auth.password", c.BasicAuth.Password)
 		return basic(c.BasicAuth.Username, password), err
 	}
 	for _, e := range endpoints {
@@ -194,19 +199,23 @@ func (k *Cluster) tlsConfig(e Endpoint) (*tls.Config, error) {
 		}
 	}
 	for _, f := range []struct {
-		name string
-		into *[]byte
-	}{{c.CAFile, &o.CA}, {c.CertFile, &o.Cert}, {c.KeyFile, &o.Key}} {
+		field, name string
+		into        *[]byte
+	}{{"ca_file", c.CAFile, &o.CA}, {"cert_file", c.CertFile, &o.Cert}, {"key_file", c.KeyFile, &o.Key}} {
 		if f.name == "" {
 			continue
 		}
 		data, err := k.deps.ReadFile(f.name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("tls.%s: %w", f.field, err)
 		}
 		*f.into = data
 	}
-	return transport.TLSConfig(o)
+	t, err := transport.TLSConfig(o)
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	return t, nil
 }
 
 // Start begins to look for nodes and to watch over them.

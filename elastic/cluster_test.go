@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
@@ -345,6 +346,34 @@ func TestOnlyNodeIsFailing(t *testing.T) {
 	f("a node that is back", false, true, "in")
 	k.checkAll()
 	f("a node that was looked at", false, true, "in")
+}
+
+func TestErrorsNameTheField(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		n, p := conf.Parse("test.yml", "[{name: test, endpoint: 'https://127.0.0.1:1', "+text+"}]", nil)
+		c := DecodeClusters(n, p)["test"]
+		if err := p.Err(); err != nil {
+			t.Fatal(err)
+		}
+		missing := func(name string) ([]byte, error) {
+			if name == "/bad" {
+				return []byte("not PEM"), nil
+			}
+			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		}
+		_, err := NewCluster(c, DefaultPool(), Deps{Metrics: obs.NewMetrics(), Logger: slog.New(slog.DiscardHandler), ReadFile: missing})
+		if err == nil || err.Error() != "elasticsearch test: "+want {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	f("tls: {ca_file: /nope}", "tls.ca_file: open /nope: file does not exist")
+	f("tls: {cert_file: /nope}", "tls.cert_file: open /nope: file does not exist")
+	f("tls: {key_file: /nope}", "tls.key_file: open /nope: file does not exist")
+	f("tls: {ca_file: /bad}", "tls: CA holds no PEM certificate")
+	f("api_key: 'file:/nope'", "api_key: read secret: open /nope: file does not exist")
+	f("bearer: 'file:/nope'", "bearer: read secret: open /nope: file does not exist")
+	f("basic_auth: {username: u, password: 'file:/nope'}", "basic_auth.password: read secret: open /nope: file does not exist")
 }
 
 // gauge returns the value of a gauge that has a label of that value.
