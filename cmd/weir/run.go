@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -75,6 +77,7 @@ func (r *runCmd) Run(e env) error {
 		return err
 	}
 	running.Store(a)
+	logger.Info("ready", "version", versionString(), "configuration", strings.Join(a.Files(), ", "), "admin", a.AdminAddr())
 	for ctx.Err() == nil {
 		select {
 		case <-hup:
@@ -86,7 +89,7 @@ func (r *runCmd) Run(e env) error {
 		_ = a.Reload(ctx)
 	}
 	stop() // a second signal ends the process at once
-	logger.Info("shutting down", "drain", plan.Config.Limits.Drain)
+	logger.Info("shutting down", "drain", plan.Config.Limits.Drain.String())
 	if err := a.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return &exitError{code: exitCutOff, err: err}
@@ -111,11 +114,11 @@ func openLog(c app.Config, stderr io.Writer) (*slog.Logger, func(), error) {
 	out, closeLog := stderr, func() {}
 	if c.Path.Logs != "" {
 		if err := os.MkdirAll(c.Path.Logs, 0o755); err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("path.logs: %w", err)
 		}
 		f, err := obs.OpenFile(filepath.Join(c.Path.Logs, "weir.log"), logFileSize, logFiles)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("path.logs: %w", err)
 		}
 		out, closeLog = io.MultiWriter(stderr, f), func() { _ = f.Close() }
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"weir/elastic"
@@ -214,6 +215,9 @@ func (a *App) enforce(ctx context.Context, plan *Plan) error {
 		return err
 	}
 	fresh, err := a.listen(ctx, plan)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w; reuse_port: true shares a port among processes that all say so, skip_occupied_port: true takes the next free one", err)
+	}
 	if err != nil {
 		a.planning.Store(before)
 		g.Abandon()
