@@ -75,12 +75,40 @@ type QueueConfig struct {
 	ReadChanBuffer int `conf:"read_chan_buffer" deprecated:"one block is read ahead"`
 }
 
+// DecodeConf implements conf.Decoder: it warns of lengths that the size of a whole queue does not leave room for.
+func (c *QueueConfig) DecodeConf(n *conf.Node, p *conf.Problems) {
+	type fields QueueConfig
+	conf.Decode(n, (*fields)(c), p)
+	for _, f := range []struct {
+		name        string
+		given, most conf.Bytes
+	}{{"max_msg_size", c.MaxMsgSize, c.mostMsg()}, {"max_bytes_per_file", c.MaxBytesPerFile, c.mostFile()}} {
+		if at := n.Get(f.name); !at.IsZero() && f.given > f.most {
+			p.Warnf(at, "%s is more than a queue of max_bytes %s has room for: %s is used; lower it, or raise max_bytes", f.given, c.MaxBytes, f.most)
+		}
+	}
+}
+
+// JSONSchema implements conf.Shaper.
+func (QueueConfig) JSONSchema() map[string]any {
+	type fields QueueConfig
+	schema, _ := conf.JSONSchema(conf.Describe(fields(DefaultConfig().Queue), nil)).(map[string]any)
+	delete(schema, "$schema")
+	return schema
+}
+
+// mostMsg is the longest record that a queue of this size takes.
+func (c QueueConfig) mostMsg() conf.Bytes { return c.MaxBytes / 8 }
+
+// mostFile is the largest file: a queue gives room back by whole files.
+func (c QueueConfig) mostFile() conf.Bytes { return c.MaxBytes / 4 }
+
 // Options returns the options for a queue.
 func (c QueueConfig) Options() disk.Options {
 	o := disk.Options{
 		BlockSize: int(c.BlockSize), BlockAge: c.BlockAge.Std(), MinRecord: max(1, int(c.MinMsgSize)),
-		MaxRecord: int(min(c.MaxMsgSize, c.MaxBytes/8)), MaxBytes: int64(c.MaxBytes),
-		MaxBytesPerFile: int64(min(c.MaxBytesPerFile, c.MaxBytes/4)),
+		MaxRecord: int(min(c.MaxMsgSize, c.mostMsg())), MaxBytes: int64(c.MaxBytes),
+		MaxBytesPerFile: int64(min(c.MaxBytesPerFile, c.mostFile())),
 	}
 	if c.WhenFull == "drop_oldest" {
 		o.Full = disk.DropOldest
