@@ -110,10 +110,10 @@ func testSearchEndsWithItsClient(t *testing.T, cluster string) {
 	deleteAll(t, client, cluster, index+"*")
 	must(t, client, http.MethodPut, cluster+"/"+index, `{"settings":{"number_of_shards":10,"number_of_replicas":0,"refresh_interval":-1,
 		"merge.policy.segments_per_tier":100,"merge.policy.max_merge_at_once":100},"mappings":{"properties":{"n":{"type":"long"}}}}`)
-	for segment := range 50 {
+	for segment := range 25 {
 		var bulk strings.Builder
-		for i := range 50 {
-			fmt.Fprintf(&bulk, "{\"index\":{}}\n{\"n\":%d}\n", segment*50+i)
+		for i := range 100 {
+			fmt.Fprintf(&bulk, "{\"index\":{}}\n{\"n\":%d}\n", segment*100+i)
 		}
 		must(t, client, http.MethodPost, cluster+"/"+index+"/_bulk?refresh=true", bulk.String())
 	}

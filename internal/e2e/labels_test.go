@@ -23,7 +23,7 @@ func TestRandomPathsLeaveMetricsAsTheyAre(t *testing.T) {
 	c := estest.New(t, estest.Options{})
 	g := newSite(t, c.URL()).start()
 	awaitNodes(t, g, 1)
-	const connections, batch = 4, 50
+	const connections, batch = 8, 50
 	scan := func(paths int) {
 		var all sync.WaitGroup
 		for worker := range connections {

@@ -32,7 +32,9 @@ func searchLoad(tb testing.TB, g *gateway) *load {
 func TestNodesStopUnderLoad(t *testing.T) {
 	c := estest.New(t, estest.Options{Nodes: 3})
 	fill(t, newClient(t), c.URL(), spread...)
-	g := newSite(t, c.URL()).start()
+	// A node that has left is found again by the next discovery; the classic file leaves half a minute between two.
+	const discovery = "          discovery:\n            enabled: true\n"
+	g := newSite(t, c.URL(), swap(discovery, discovery+"            interval: 2s\n")).start()
 	awaitNodes(t, g, 3)
 	l := searchLoad(t, g)
 	l.await(100)
