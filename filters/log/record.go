@@ -365,23 +365,49 @@ func separator(q []byte, separators string) int {
 	return len(q)
 }
 
-// secretNames are query parameters whose values are credentials: of OAuth 2 (RFC 6749, RFC 6750), of signed URLs, and those
-// that people put in front of Elasticsearch. OpenSearch takes a JWT from a parameter of the operator's choice.
+// secretNames are query parameters whose values are credentials: of OAuth 2 (RFC 6749, RFC 6750), of sessions, of signed
+// URLs, and those that people put in front of Elasticsearch. They are compared without - and _. docs/records.md lists them.
 var secretNames = []string{
-	"token", "access_token", "id_token", "refresh_token", "auth_token", "jwt", "jwttoken", "jwt_token", "bearer", "apikey", "api_key",
-	"api-key", "x-api-key", "auth", "authorization", "password", "passwd", "pwd", "secret", "client_secret", "client_assertion",
-	"assertion", "credentials", "sig", "signature", "x-amz-signature", "x-amz-security-token", "x-amz-credential",
+	"apikey", "assertion", "auth", "authentication", "authorization", "bearer", "clientassertion", "code", "cookie", "credential",
+	"credentials", "idtoken", "key", "pass", "passphrase", "passwd", "password", "privatekey", "pwd", "samlresponse", "secret",
+	"session", "sessionid", "sid", "sig", "signature", "ticket",
 }
 
-// secretParam tells whether a parameter is one of those. Nodes decode names, so an escape must not hide one.
+// secretEnds are ends of such names: OpenSearch takes a JWT from a parameter of the operator's choice, and signed URLs have
+// names such as X-Amz-Signature.
+var secretEnds = []string{"apikey", "auth", "credential", "jwt", "password", "secret", "session", "signature", "token"}
+
+// longestSecret is the longest name, in bytes, that is compared.
+const longestSecret = 64
+
+// secretParam tells whether a parameter is one of those. Nodes decode names, so an escape must not hide one. A name that is
+// too long to be compared is taken for one.
 func secretParam(raw []byte) bool {
-	var buf [32]byte
-	if len(raw) > 3*len(buf) {
-		return false
+	var buf, folded [longestSecret]byte
+	if len(raw) > 3*longestSecret {
+		return true
 	}
-	name := api.DecodeQuery(buf[:0], raw)
+	decoded := api.DecodeQuery(buf[:0], raw)
+	if len(decoded) > longestSecret {
+		return true
+	}
+	name := folded[:0]
+	for _, c := range decoded {
+		switch {
+		case c == '-', c == '_':
+			continue
+		case 'A' <= c && c <= 'Z':
+			c |= 0x20
+		}
+		name = append(name, c)
+	}
 	for _, s := range secretNames {
-		if wire.EqualFold(name, s) {
+		if string(name) == s {
+			return true
+		}
+	}
+	for _, s := range secretEnds {
+		if bytes.HasSuffix(name, bytesOf(s)) {
 			return true
 		}
 	}

@@ -8,9 +8,11 @@ import (
 	"flag"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,6 +210,32 @@ func TestRecordOfEverything(t *testing.T) {
 	}
 }
 
+// TestThePageIsTrue holds that docs/records.md has the fields of a record, and the names that are hidden.
+func TestThePageIsTrue(t *testing.T) {
+	page, err := os.ReadFile("../../docs/records.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1024, ResponseBody: 1024})
+	var described []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllSubmatch(page, -1) {
+		described = append(described, string(m[1]))
+	}
+	slices.Sort(described)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(s.record(t, end, snapshot()))), described); diff != "" {
+		t.Errorf("fields (-record +page):\n%s", diff)
+	}
+	blocks := regexp.MustCompile("(?s)```\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%d lists of names, want two", len(blocks))
+	}
+	for i, want := range [][]string{secretNames, secretEnds} {
+		if diff := cmp.Diff(want, strings.Fields(string(blocks[i][1]))); diff != "" {
+			t.Errorf("hidden names (-code +page):\n%s", diff)
+		}
+	}
+}
+
 func TestRecordOfAPlainExchange(t *testing.T) {
 	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
 	x := flows.Explaining("GET", "/")
@@ -352,6 +380,11 @@ func TestSecretsAreHidden(t *testing.T) {
 	f(get("/_search?token=s3cret"), "url.query", "token=***")
 	f(get("/_search?a=1&JWT=s3cret&b=2"), "url.query", "a=1&JWT=***&b=2")
 	f(get("/_search?%74oken=s3cret"), "url.query", "%74oken=***")
+	f(get("/_search?session=s3cret&key=s3cret&x-auth=s3cret"), "url.query", "session=***&key=***&x-auth=***")
+	f(get("/_search?X-Amz-Signature=s3cret&my_jwt=s3cret&api_key=s3cret&Session-Id=s3cret"), "url.query",
+		"X-Amz-Signature=***&my_jwt=***&api_key=***&Session-Id=***")
+	f(get("/_search?"+strings.Repeat("n", 65)+"=s3cret"), "url.query", strings.Repeat("n", 65)+"=***")
+	f(get("/_search?preference=a&routing=b&scroll_id=c&keyword=d&tokens=e"), "url.query", "preference=a&routing=b&scroll_id=c&keyword=d&tokens=e")
 	f(get("/_search?a=1;token=s3;cret&b"), "url.query", "a=1;token=***&b")
 	f(get("/_search?token&q=token"), "url.query", "token&q=token")
 	f(get("/_search?url=http://u:s3cret@h/"), "url.query", "url=http://***@h/")
