@@ -29,6 +29,9 @@ type Starter interface{ Start(rt *Runtime) error }
 // Start.
 type Stopper interface{ Stop() }
 
+// An Ender is a Filter that may end every exchange that it meets, so that what stands behind it is never reached.
+type Ender interface{ Ends() bool }
+
 // An Example shows how a filter is configured. It must load: a test sees to it.
 type Example struct {
 	Title string
@@ -208,12 +211,7 @@ func (b *Builder) Warnf(field, format string, args ...any) {
 }
 
 func (b *Builder) at(field string) *conf.Node {
-	if field != "" {
-		if n := b.node.Get(field); n != nil {
-			return n
-		}
-	}
-	return b.node
+	return b.node.At(field)
 }
 
 // FlowName returns the name of the flow being built, for messages and metrics.
@@ -238,11 +236,8 @@ func (b *Builder) Flow(name string, node *conf.Node) *Flow {
 	return f
 }
 
-// Unused reports resources and flows that nothing refers to. Where files are missing, what does may be in them.
+// Unused reports resources and flows that nothing refers to.
 func (b *Builder) Unused() {
-	if b.Problems.Incomplete() {
-		return
-	}
 	for kind, byName := range b.resources {
 		for name, r := range byName {
 			if !r.used && r.node != nil {
@@ -272,5 +267,6 @@ func (b *Builder) within(where string) func() {
 	return func() { b.Problems = saved }
 }
 
-// Node returns the configuration of a parameter of the filter being built, or of the filter if it is not given.
-func (b *Builder) Node(field string) *conf.Node { return b.at(field) }
+// Node returns the configuration of a parameter of the filter being built, under the first of its names that is given, or
+// of the filter if none is.
+func (b *Builder) Node(names ...string) *conf.Node { return b.node.At(names...) }

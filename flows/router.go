@@ -84,6 +84,15 @@ func (r *Router) route(x *Exchange) *target {
 	return &r.fallback
 }
 
+// Chains returns what the router's rules and its default flow lead to: lists of flows that run as one chain.
+func (r *Router) Chains() [][]*Flow {
+	chains := [][]*Flow{r.fallback.flows}
+	for _, rule := range r.rules {
+		chains = append(chains, rule.target.flows)
+	}
+	return chains
+}
+
 // A Way is the way that an exchange would take, for explanations.
 type Way struct {
 	Router string
@@ -152,11 +161,11 @@ func (r *RuleConfig) SetDefaults() { r.Enabled = true }
 // can be relied on. It is nil only if it has no name.
 func (b *Builder) Router(n *conf.Node) *Router {
 	c := RouterConfig{Enabled: true}
+	defer b.within(strings.TrimSpace("router " + n.Get("name").Scalar()))()
 	decoded := decode(n, &c, b.Problems)
 	if c.Name == "" {
 		return nil
 	}
-	defer b.within("router " + c.Name)()
 	r := &Router{name: c.Name, node: n, off: !c.Enabled, fallback: target{name: "none", chain: end{}}}
 	if decoded {
 		b.fill(r, c, n)
@@ -215,7 +224,7 @@ func (b *Builder) rule(c RuleConfig, n *conf.Node, i int) *rule {
 	}
 	for _, names := range [][]string{{"method"}, {"pattern", "path"}, {"host"}, {"api"}, {"index"}, {"flow"}} {
 		if v := n.At(names...); v.Kind() == conf.List && v.Len() == 0 {
-			b.Problems.Errorf(v, "an empty list of %s: name at least one, or leave it out", names[0])
+			b.Problems.Errorf(v, "the list %s is empty: the rule would match nothing, or lead nowhere", names[0])
 		}
 	}
 	for i, m := range c.Method {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-
 	"path/filepath"
 	"reflect"
 	"slices"
