@@ -2,8 +2,11 @@ package elastic
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,17 +105,24 @@ func DecodeClusters(list *conf.Node, p *conf.Problems) map[string]*ClusterConfig
 	places := map[string]*conf.Node{}
 	for _, n := range list.Items() {
 		c := DefaultCluster()
-		conf.Decode(n, &c, p)
+		in := p.In(strings.TrimSpace("elasticsearch " + n.Get("name").Scalar()))
+		before, _ := p.Count()
+		conf.Decode(n, &c, in)
+		after, _ := p.Count()
+		check := func() { c.check(n, in) }
+		if after > before {
+			in.Follow(n, check)
+		} else {
+			check()
+		}
 		if c.Name == "" {
 			continue
 		}
-		in := p.In("elasticsearch " + c.Name)
 		if first := places[c.Name]; first != nil {
 			in.Errorf(n.Get("name"), "cluster %q is defined twice; first at %s", c.Name, first.Pos())
 			continue
 		}
 		places[c.Name] = n
-		c.check(n, in)
 		out[c.Name] = &c
 	}
 	return out
@@ -120,31 +130,65 @@ func DecodeClusters(list *conf.Node, p *conf.Problems) map[string]*ClusterConfig
 
 func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 	if c.Endpoint != "" {
-		c.checkEndpoint(c.Endpoint, n.Get("endpoint"), p)
+		c.checkEndpoint(c.Endpoint, n.At("endpoint"), p)
 	}
-	for _, e := range c.Endpoints {
-		c.checkEndpoint(e, n.Get("endpoints"), p)
+	for i, e := range c.Endpoints {
+		c.checkEndpoint(e, n.At("endpoints", "hosts").Item(i), p)
 	}
 	if c.Endpoint == "" && len(c.Endpoints) == 0 && c.Enabled {
 		p.Errorf(n, "no endpoint: give one such as http://localhost:9200")
 	}
-	credentials := 0
-	for _, given := range []bool{c.BasicAuth.Username != "", !c.APIKey.IsZero(), !c.Bearer.IsZero()} {
-		if given {
-			credentials++
+	first := ""
+	for _, credentials := range []struct {
+		name  string
+		given bool
+	}{{"basic_auth", c.BasicAuth.Username != ""}, {"api_key", !c.APIKey.IsZero()}, {"bearer", !c.Bearer.IsZero()}} {
+		switch {
+		case !credentials.given:
+		case first == "":
+			first = credentials.name
+		default:
+			p.Errorf(n.At(credentials.name), "%s and %s exclude each other", first, credentials.name)
 		}
-	}
-	if credentials > 1 {
-		p.Errorf(n, "basic_auth, api_key and bearer exclude each other")
 	}
 	if c.TLS.InsecureSkipVerify {
-		p.Warnf(n.Get("tls"), "certificates of nodes are not checked: anybody on the way can read and change everything")
+		p.Warnf(n.At("tls.insecure_skip_verify", "tls.skip_insecure_verify"),
+			"certificates of nodes are not checked: anybody on the way can read and change everything")
 	}
-	for addr, w := range c.Weights {
-		if w < 0 {
-			p.Errorf(n.Get("weights"), "weight %d of %s is negative", w, addr)
+	weights := n.At("weights")
+	for _, addr := range slices.Sorted(maps.Keys(c.Weights)) {
+		if err := checkAddr(addr); err != nil {
+			p.Errorf(weights.Get(addr), "weight of %s: %v", addr, err)
+		}
+		if w := c.Weights[addr]; w < 0 {
+			p.Errorf(weights.Get(addr), "weight %d of %s is negative", w, addr)
 		}
 	}
+	rewrite := n.At("discovery.rewrite")
+	for _, from := range slices.Sorted(maps.Keys(c.Discovery.Rewrite)) {
+		for _, addr := range []string{from, c.Discovery.Rewrite[from]} {
+			if err := checkAddr(addr); err != nil {
+				p.Errorf(rewrite.Get(from), "rewrite: %v", err)
+			}
+		}
+	}
+}
+
+// checkAddr tells why addr is not the host:port of a node.
+func checkAddr(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || host == "" {
+		return fmt.Errorf("%q is not an address such as 10.0.0.1:9200", addr)
+	}
+	return checkPort(port)
+}
+
+// checkPort tells why no node can be at a port.
+func checkPort(port string) error {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("the port %q is not a number between 1 and 65535", port)
+	}
+	return nil
 }
 
 func (c *ClusterConfig) checkEndpoint(text string, n *conf.Node, p *conf.Problems) {
@@ -184,7 +228,7 @@ type Endpoint struct {
 // ParseEndpoint reads an address such as https://es1.test:9200/base. The error never holds credentials.
 func ParseEndpoint(text string) (Endpoint, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
 		return Endpoint{}, fmt.Errorf("%q is not the address of a node such as http://localhost:9200", redactUserinfo(text))
 	}
 	e := Endpoint{TLS: u.Scheme == "https", Host: u.Host, Base: strings.TrimRight(u.EscapedPath(), "/"), user: u.User}
@@ -195,6 +239,9 @@ func ParseEndpoint(text string) (Endpoint, error) {
 		port = "443"
 	default:
 		port = "80"
+	}
+	if err := checkPort(port); err != nil {
+		return Endpoint{}, fmt.Errorf("%q: %w", redactUserinfo(text), err)
 	}
 	e.Addr = net.JoinHostPort(u.Hostname(), port)
 	return e, nil

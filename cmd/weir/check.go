@@ -10,10 +10,10 @@ import (
 
 type checkCmd struct {
 	files
-	Strict  bool   `help:"Take warnings for errors."`
-	Format  string `enum:"text,json" default:"text" help:"How problems are printed: text or json."`
-	Explain string `placeholder:"REQUEST" help:"Print what a request such as 'POST /logs-1/_search' would meet."`
-	Entry   string `help:"With --explain: the entry that the request comes to. Default: the first one."`
+	Strict  bool    `help:"Take warnings for errors."`
+	Format  string  `enum:"text,json" default:"text" help:"How problems are printed: text or json."`
+	Explain *string `placeholder:"REQUEST" help:"Print what a request such as 'POST /logs-1/_search' would meet."`
+	Entry   string  `help:"With --explain: the entry that the request comes to. Default: the first one."`
 }
 
 // Run checks the configuration. It does no I/O beyond reading the files.
@@ -32,7 +32,7 @@ func (c *checkCmd) Run(e env) error {
 	if errs > 0 || c.Strict && warnings > 0 {
 		return &exitError{code: exitFailed}
 	}
-	if c.Explain != "" {
+	if c.Explain != nil {
 		return c.explain(e, plan)
 	}
 	if c.Format == "text" {
@@ -43,10 +43,10 @@ func (c *checkCmd) Run(e env) error {
 
 // explain prints the rule, the flow and the filters that a request would meet.
 func (c *checkCmd) explain(e env, plan *app.Plan) error {
-	method, target, ok := strings.Cut(strings.TrimSpace(c.Explain), " ")
+	method, target, ok := strings.Cut(strings.TrimSpace(*c.Explain), " ")
 	target = strings.TrimSpace(target)
 	if !ok || !strings.HasPrefix(target, "/") {
-		return &exitError{code: exitUsage, err: fmt.Errorf("--explain takes a method and a path, such as 'POST /logs-1/_search', not %q", c.Explain)}
+		return &exitError{code: exitUsage, err: fmt.Errorf("--explain takes a method and a path, such as 'POST /logs-1/_search', not %q", *c.Explain)}
 	}
 	entry, err := plan.Entry(c.Entry)
 	if err != nil {

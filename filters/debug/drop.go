@@ -22,6 +22,9 @@ func Drop() flows.Factory[DropConfig] {
 	}
 }
 
+// Ends implements flows.Ender.
+func (drop) Ends() bool { return true }
+
 func (drop) Serve(x *flows.Exchange, _ flows.Handler) error {
 	if x.Tracing || x.Response.Answered() {
 		return nil

@@ -63,6 +63,9 @@ func Echo() flows.Factory[EchoConfig] {
 	}
 }
 
+// Ends implements flows.Ender.
+func (e *echo) Ends() bool { return !e.config.Continue }
+
 func (e *echo) Serve(x *flows.Exchange, next flows.Handler) error {
 	if e.config.Stdout {
 		// For trying things out by hand: a failure to print is nobody's business.

@@ -25,8 +25,8 @@ func Flow() flows.Factory[FlowConfig] {
 		Default: func() FlowConfig { return FlowConfig{} },
 		Build: func(b *flows.Builder, c FlowConfig) flows.Filter {
 			f := &flow{}
-			for _, name := range c.Flows {
-				if to := b.Flow(name, b.Node("flows")); to != nil {
+			for i, name := range c.Flows {
+				if to := b.Flow(name, b.Node("flows", "flow").Item(i)); to != nil {
 					f.flows = append(f.flows, to)
 				}
 			}
@@ -36,6 +36,10 @@ func Flow() flows.Factory[FlowConfig] {
 	}
 }
 
+// Flows returns the flows that stand in the filter's place.
+func (f *flow) Flows() []*flows.Flow { return f.flows }
+
+// Inline implements flows.Inliner.
 func (f *flow) Inline(next flows.Handler) flows.Handler {
 	for i := len(f.flows) - 1; i >= 0; i-- {
 		next = f.flows[i].Then(next)

@@ -3,7 +3,12 @@ package app
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 
 	"weir/elastic"
 	"weir/filters"
@@ -22,6 +27,8 @@ type Plan struct {
 	Pipelines []*pipeline.Plan
 	Templates []pipeline.Template
 
+	root    *conf.Node
+	off     []string // names of the entries that are switched off
 	builder *flows.Builder
 	queues  *queues
 }
@@ -47,7 +54,7 @@ var moduleNames = []string{"elastic", "pipeline", "queue"}
 // errors among them.
 func Load(opt conf.Options) (*Plan, *conf.Problems) {
 	root, p := conf.Load(opt)
-	plan := &Plan{Config: DefaultConfig(), Files: root.Files()}
+	plan := &Plan{Config: DefaultConfig(), Files: root.Files(), root: root}
 	c := &plan.Config
 	conf.Decode(root, c, p)
 
@@ -63,7 +70,21 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 	plan.routers(b)
 	plan.entries(p)
 	plan.modules(p)
-	b.Unused()
+	warnOrder(plan.Routers, p)
+	if !p.HasErrors() {
+		// What refers to something may be misspelled or missing where there are errors.
+		b.Unused()
+		plan.warnUnused(p)
+		plan.warnQueues(p)
+	}
+	if plan.Config.Entry.Len() == 0 && !p.HasErrors() {
+		// Not a gateway: most likely a file that is being written.
+		where := conf.Pos{}
+		if len(opt.Files) > 0 {
+			where.File = opt.Files[0]
+		}
+		p.Add(conf.Problem{Pos: where, Message: "no entry: the configuration would serve nothing"})
+	}
 	if p.HasErrors() {
 		return nil, p
 	}
@@ -78,7 +99,7 @@ func (plan *Plan) routers(b *flows.Builder) {
 			continue
 		}
 		if first := plan.Routers[r.Name()]; first != nil {
-			b.Problems.Errorf(n.Get("name"), "router %q is defined twice; first at %s", r.Name(), first.Pos())
+			b.Problems.In("router "+r.Name()).Errorf(n.Get("name"), "router %q is defined twice; first at %s", r.Name(), first.Pos())
 			continue
 		}
 		plan.Routers[r.Name()] = r
@@ -89,46 +110,97 @@ func (plan *Plan) entries(p *conf.Problems) {
 	names := map[string]bool{}
 	for _, n := range plan.Config.Entry.Items() {
 		e := flows.DefaultEntry()
-		in := p.In("entry " + n.Get("name").Scalar())
+		in := p.In(strings.TrimSpace("entry " + n.Get("name").Scalar()))
+		before, _ := p.Count()
 		conf.Decode(n, &e, in)
-		if e.Name == "" {
-			continue
+		after, _ := p.Count()
+		check := func() { plan.checkEntry(e, n, in) }
+		if after > before {
+			in.Follow(n, check)
+		} else {
+			check()
 		}
-		if names[e.Name] {
+		if e.Name != "" && names[e.Name] {
 			in.Errorf(n.Get("name"), "entry %q is defined twice", e.Name)
 			continue
 		}
 		names[e.Name] = true
-		if !e.Enabled {
-			continue
+		if e.Enabled {
+			plan.Entries = append(plan.Entries, e)
+		} else {
+			plan.off = append(plan.off, e.Name)
 		}
-		if _, _, err := net.SplitHostPort(e.Network.Binding); err != nil {
-			in.Errorf(n.Get("network").Get("binding"), "binding %q is not an address and a port such as 0.0.0.0:8000", e.Network.Binding)
-		}
-		if (e.TLS.CertFile == "") != (e.TLS.KeyFile == "") {
-			in.Errorf(n.Get("tls"), "cert_file and key_file go together")
-		}
-		if plan.Routers[e.Router] == nil && e.Router != "" {
-			plan.danglingRouter(in, n.Get("router"), e.Router)
-			continue
-		}
-		plan.Entries = append(plan.Entries, e)
 	}
-	if plan.Config.Entry.Len() == 0 {
-		// Not a gateway: most likely a file that is being written.
-		p.Errorf(nil, "no entry: the configuration would serve nothing")
+	if plan.Config.Entry.Len() > 0 && len(plan.Entries) == 0 && !p.HasErrors() {
+		p.Errorf(plan.Config.Entry, "all entries are switched off: the configuration would serve nothing")
 	}
 }
 
-func (plan *Plan) danglingRouter(p *conf.Problems, n *conf.Node, name string) {
-	names := make([]string, 0, len(plan.Routers))
-	for r := range plan.Routers {
-		names = append(names, r)
+// warnUnused warns of routers that no entry has, switched on or off.
+func (plan *Plan) warnUnused(p *conf.Problems) {
+	used := map[string]bool{}
+	for _, n := range plan.Config.Entry.Items() {
+		used[n.Get("router").Scalar()] = true
 	}
-	q := p.Errorf(n, "no router called %q", name)
-	if near, ok := conf.Nearest(name, names); ok {
-		q.Suggestion = near
+	for _, name := range slices.Sorted(maps.Keys(plan.Routers)) {
+		if r := plan.Routers[name]; !used[name] && r.Enabled() {
+			p.Add(conf.Problem{Pos: r.Pos(), Severity: conf.Warning, Message: "router " + name + " is not used"})
+		}
 	}
+}
+
+// checkEntry reports what is wrong with an entry and with it among those before it.
+func (plan *Plan) checkEntry(e flows.EntryConfig, n *conf.Node, p *conf.Problems) {
+	binding := n.At("network.binding")
+	if _, _, err := splitBinding(e.Network.Binding); err != nil {
+		p.Errorf(binding, "%v", err)
+	}
+	for _, other := range plan.Entries {
+		if !e.Enabled || e.Network.SkipOccupiedPort || !overlap(e.Network.Binding, other.Network.Binding) {
+			continue
+		}
+		p.Errorf(binding, "entry %s listens on %s already; of two entries on one address clients would meet either",
+			other.Name, other.Network.Binding)
+		break
+	}
+	if (e.TLS.CertFile == "") != (e.TLS.KeyFile == "") {
+		p.Errorf(n.At("tls.cert_file", "tls.key_file"), "cert_file and key_file go together")
+	}
+	switch r := plan.Routers[e.Router]; {
+	case e.Router == "" || !e.Enabled || p.Incomplete() && r == nil:
+	case r == nil:
+		q := p.Errorf(n.At("router"), "no router called %q", e.Router)
+		q.Suggestion, _ = conf.Nearest(e.Router, slices.Collect(maps.Keys(plan.Routers)))
+	case !r.Enabled():
+		p.Errorf(n.At("router"), "router %q is switched off at %s", e.Router, r.Pos())
+	}
+}
+
+// splitBinding reads the address that a listener has: a host, which may be empty, and a port, where 0 is any free one.
+func splitBinding(binding string) (host string, port uint16, err error) {
+	host, text, err := net.SplitHostPort(binding)
+	if err != nil {
+		return "", 0, fmt.Errorf("binding %q is not an address and a port such as 0.0.0.0:8000", binding)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("binding %q: the port %q is not a number up to 65535", binding, text)
+	}
+	return host, uint16(n), nil
+}
+
+// overlap tells whether two listeners on these addresses would be in each other's way.
+func overlap(a, b string) bool {
+	hostA, portA, errA := splitBinding(a)
+	hostB, portB, errB := splitBinding(b)
+	if errA != nil || errB != nil || portA != portB || portA == 0 {
+		return false
+	}
+	every := func(host string) bool {
+		addr, err := netip.ParseAddr(host)
+		return host == "" || err == nil && addr.IsUnspecified()
+	}
+	return hostA == hostB || every(hostA) || every(hostB)
 }
 
 func (plan *Plan) modules(p *conf.Problems) {
@@ -136,6 +208,11 @@ func (plan *Plan) modules(p *conf.Problems) {
 		return plan.cluster(name, n, p)
 	}
 	reg := pipeline.Processors()
+	if admin := plan.Config.Admin; admin.Enabled {
+		if _, _, err := splitBinding(admin.Binding); err != nil {
+			p.In("admin").Errorf(plan.root.At("admin.binding"), "%v", err)
+		}
+	}
 	if !plan.Config.Pipeline.IsZero() {
 		plan.Pipelines = pipeline.Build(reg, plan.Config.Pipeline, resolve, p)
 	}
@@ -160,11 +237,10 @@ func (plan *Plan) modules(p *conf.Problems) {
 			p.Errorf(n, "a module needs a name, one of %q", moduleNames)
 		default:
 			q := in.Errorf(n.Get("name"), "unknown module %q", name)
-			if near, ok := conf.Nearest(name, moduleNames); ok {
-				q.Suggestion = near
-			}
+			q.Suggestion, _ = conf.Nearest(name, moduleNames)
 		}
 	}
+	pipeline.Check(plan.Pipelines, p)
 }
 
 // cluster returns the configuration of the cluster called name, or reports that there is none.
@@ -172,13 +248,9 @@ func (plan *Plan) cluster(name string, n *conf.Node, p *conf.Problems) *elastic.
 	if c := plan.Clusters[name]; c != nil {
 		return c
 	}
-	names := make([]string, 0, len(plan.Clusters))
-	for c := range plan.Clusters {
-		names = append(names, c)
-	}
-	q := p.Errorf(n, "no elasticsearch called %q", name)
-	if near, ok := conf.Nearest(name, names); ok {
-		q.Suggestion = near
+	if !p.Incomplete() {
+		q := p.Errorf(n, "no elasticsearch called %q", name)
+		q.Suggestion, _ = conf.Nearest(name, slices.Collect(maps.Keys(plan.Clusters)))
 	}
 	return nil
 }
@@ -194,6 +266,9 @@ func (plan *Plan) Entry(name string) (flows.EntryConfig, error) {
 	}
 	if name == "" {
 		return flows.EntryConfig{}, errors.New("the configuration has no entry that is switched on")
+	}
+	if slices.Contains(plan.off, name) {
+		return flows.EntryConfig{}, fmt.Errorf("entry %q is switched off", name)
 	}
 	return flows.EntryConfig{}, fmt.Errorf("no entry called %q, only %q", name, names)
 }
