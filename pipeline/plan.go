@@ -102,7 +102,7 @@ func BuildModule(reg *Registry, module *conf.Node, resolve Resolve, p *conf.Prob
 			continue
 		}
 		if size := s.Parameters.Get("bulk_size"); !size.IsZero() {
-			in.Warnf(size, "this was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size")
+			in.Warnf(size, "bulk_size was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size")
 		}
 		plans = append(plans, build(reg, c.Name, s.Joint, nodes[i], c.Start.Get("joint").Pos(), s.Parameters, resolve, in)...)
 	}
@@ -130,10 +130,10 @@ func (m *ModuleConfig) running(nodes []*conf.Node, p *conf.Problems) map[string]
 			in.Warnf(nodes[i].Get("max_go_routine"), "a queue has one consumer; worker_size is how many requests it sends at a time")
 		}
 		if r.ThresholdInMs > 0 {
-			in.Warnf(nodes[i].Get("threshold_in_ms"), "runs paused for this long; now a pipeline waits for its queue and does not pause: leave it out")
+			in.Warnf(nodes[i].Get("threshold_in_ms"), "threshold_in_ms was a pause between runs; now a pipeline waits for its queue and does not pause: leave it out")
 		}
 		if r.TimeoutInMs > 0 {
-			in.Warnf(nodes[i].Get("timeout_in_ms"), "a run ended after this time; now a pipeline runs until it is stopped: leave it out")
+			in.Warnf(nodes[i].Get("timeout_in_ms"), "timeout_in_ms ended a run; now a pipeline runs until it is stopped: leave it out")
 		}
 		// A pipeline that is named although its runner is switched off is not forgotten, only off.
 		run[r.PipelineID] = run[r.PipelineID] || r.Enabled

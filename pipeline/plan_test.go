@@ -33,9 +33,9 @@ pipelines:
 
 // classicWarnings are what is read otherwise than it was meant there.
 var classicWarnings = []string{
-	"5:90: warning: runner primary: a run ended after this time; now a pipeline runs until it is stopped: leave it out",
+	"5:90: warning: runner primary: timeout_in_ms ended a run; now a pipeline runs until it is stopped: leave it out",
 	`15:9: warning: pipeline request_logging_index: json_indexing: "num_of_messages" is deprecated: records come in blocks, as many as there are; bulk_size bounds a request`,
-	"18:20: warning: pipeline request_logging_index: this was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size",
+	"18:20: warning: pipeline request_logging_index: bulk_size was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size",
 }
 
 // read makes plans of text, a module or a list.
@@ -131,7 +131,7 @@ func TestProblems(t *testing.T) {
 	f(strings.Replace(plain, "max_go_routine: 1", "max_go_routine: 4", 1),
 		`5:52: warning: runner primary: a queue has one consumer; worker_size is how many requests it sends at a time`)
 	f(strings.Replace(plain, "threshold_in_ms: 0", "threshold_in_ms: 100", 1),
-		`5:72: warning: runner primary: runs paused for this long; now a pipeline waits for its queue and does not pause: leave it out`)
+		`5:72: warning: runner primary: threshold_in_ms was a pause between runs; now a pipeline waits for its queue and does not pause: leave it out`)
 }
 
 func TestKeyTellsPlansApart(t *testing.T) {

@@ -143,25 +143,25 @@ func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
 // warnClassic names parameters that are read otherwise than in the classic form, where it makes a difference.
 func warnClassic(b *flows.Builder, c *GetCacheConfig) {
 	if len(c.PassPatterns) > 0 {
-		b.Warnf("pass_patterns", "these were looked for anywhere in the URL; now each is a whole segment of the path or the name of a "+
+		b.Warnf("pass_patterns", "pass_patterns were looked for anywhere in the URL; now each is a whole segment of the path or the name of a "+
 			"parameter: write out what is to match")
 	}
 	factor, p := b.Node("hash_factor"), b.Problems
 	if len(c.HashFactor.Header) > 0 {
-		p.Warnf(factor.Get("header"), "these were all the fields of the key; now they are added to those that always are in it, such as "+
+		p.Warnf(factor.Get("header"), "hash_factor.header named all fields of the key; now its fields are added to those that always are in it, such as "+
 			"credentials, and * leaves out fields that change no answer, such as trace ids: callers with other credentials no longer share answers")
 	}
 	if len(c.HashFactor.QueryArgs) > 0 {
-		p.Warnf(factor.Get("query_args"), "these were all the parameters of the key; now all are in it that can change an answer, and these are added")
+		p.Warnf(factor.Get("query_args"), "hash_factor.query_args named all parameters of the key; now all are in it that can change an answer, and these are added")
 	}
 	must := c.HashFactor.MustCache
 	if len(must.Method)+len(must.Path) > 0 {
-		p.Warnf(factor.Get("must_cache"), "these were cached whatever else held; now they only override pass_patterns: what is neither a search "+
+		p.Warnf(factor.Get("must_cache"), "what must_cache names was cached whatever else held; now it only overrides pass_patterns: what is neither a search "+
 			"nor a count, and an incomplete answer, is never kept")
 	}
 	for _, s := range must.Path {
 		if s != "_search" && s != "_count" {
-			p.Warnf(factor.Get("must_cache").Get("path"), "%s is never cached, only _search and _count are: leave it out", s)
+			p.Warnf(factor.Get("must_cache").Get("path"), "must_cache names %s, which is never cached: only _search and _count are; leave it out", s)
 		}
 	}
 }

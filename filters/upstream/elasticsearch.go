@@ -117,7 +117,7 @@ func warnClassic(b *flows.Builder, c *ElasticsearchConfig, cluster *elastic.Clus
 			"and such callers get 401 from a secured cluster: write credentials: caller if that is right, or credentials: gateway to lend it", c.Elasticsearch)
 	}
 	if c.Discovery != nil && !c.Discovery.Refresh.Enabled {
-		b.Problems.Warnf(b.Node("discovery").Get("refresh"), "nodes were looked for once; now they are looked for again and again: "+
+		b.Problems.Warnf(b.Node("discovery").Get("refresh"), "without discovery.refresh nodes were looked for once; now they are looked for again and again: "+
 			"leave it out, or write discovery: {enabled: false} to use the configured nodes only")
 	}
 }

@@ -37,5 +37,5 @@ func TestClassicMeanings(t *testing.T) {
 	f(user, ", credentials: gateway", "warning everybody who reaches this flow")
 	f("", ", discovery: {enabled: true}")
 	f("", ", discovery: {refresh: {enabled: true, interval: 10s}}")
-	f("", ", discovery: {refresh: {enabled: false}}", "warning nodes were looked for once")
+	f("", ", discovery: {refresh: {enabled: false}}", "warning without discovery.refresh nodes were looked for once")
 }

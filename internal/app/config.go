@@ -84,7 +84,7 @@ func (c *QueueConfig) DecodeConf(n *conf.Node, p *conf.Problems) {
 		given, most conf.Bytes
 	}{{"max_msg_size", c.MaxMsgSize, c.mostMsg()}, {"max_bytes_per_file", c.MaxBytesPerFile, c.mostFile()}} {
 		if at := n.Get(f.name); !at.IsZero() && f.given > f.most {
-			p.Warnf(at, "%s is more than a queue of max_bytes %s has room for: %s is used; lower it, or raise max_bytes", f.given, c.MaxBytes, f.most)
+			p.Warnf(at, "%s %s is more than a queue of max_bytes %s has room for: %s is used; lower it, or raise max_bytes", f.name, f.given, c.MaxBytes, f.most)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -25,8 +26,8 @@ func TestQueueLengthsThatDoNotFit(t *testing.T) {
 	}
 	f("")
 	f("max_msg_size: 256mb, max_bytes_per_file: 512mb")
-	f("max_msg_size: 500000000", "t.yml:1:23: warning: queue: 500000000b is more than a queue of max_bytes 2gb has room for: 256mb is used")
-	f("max_bytes_per_file: 50*1024*1024*1024", "warning: queue: 50gb is more than a queue of max_bytes 2gb has room for: 512mb is used")
+	f("max_msg_size: 500000000", "t.yml:1:23: warning: queue: max_msg_size 500000000b is more than a queue of max_bytes 2gb has room for: 256mb is used")
+	f("max_bytes_per_file: 50*1024*1024*1024", "warning: queue: max_bytes_per_file 50gb is more than a queue of max_bytes 2gb has room for: 512mb is used")
 	f("max_bytes: 4gb, max_msg_size: 500000000")
 	f("max_bytes: 1mb") // the defaults are lowered with it, and nobody asked for them
 	f("max_msg_sise: 1", `unknown field "max_msg_sise"; did you mean "max_msg_size"?`)
@@ -36,5 +37,39 @@ func TestQueueHasASchema(t *testing.T) {
 	text, err := json.Marshal(QueueConfig{}.JSONSchema())
 	if err != nil || !strings.Contains(string(text), `"max_msg_size"`) || strings.Contains(string(text), "$schema") {
 		t.Errorf("%s %v", text, err)
+	}
+}
+
+// TestTheClassicFileIsWarnedOf holds that what docs/migration.md promises is told of a file in the classic form.
+func TestTheClassicFileIsWarnedOf(t *testing.T) {
+	page, err := os.ReadFile("../../docs/migration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, p := Load(conf.Options{Files: []string{"../e2e/testdata/classic-gateway.yml"}})
+	if plan == nil {
+		t.Fatal(p.Err())
+	}
+	var warnings strings.Builder
+	if err := p.WriteText(&warnings); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"basic_auth", "pass_patterns", "hash_factor.header", "hash_factor.query_args", "must_cache", "_async_search", "timeout_in_ms",
+		"num_of_messages", "bulk_size", "max_msg_size", "max_bytes_per_file", "sync_every_in_seconds", "sync_timeout_in_seconds",
+		"read_chan_buffer",
+	} {
+		if !strings.Contains(warnings.String(), name) {
+			t.Errorf("no warning names %s:\n%s", name, &warnings)
+		}
+		if name != "_async_search" && !strings.Contains(string(page), name+"`") {
+			t.Errorf("the page does not name %s", name)
+		}
+	}
+}
+
+func TestTheExampleHasNoWarnings(t *testing.T) {
+	if plan, p := Load(conf.Options{Files: []string{"../../gateway.yml"}}); plan == nil || len(p.Sorted()) > 0 {
+		t.Errorf("%v", p.Sorted())
 	}
 }
