@@ -27,15 +27,16 @@ const documents = 5000
 
 // backend is the cluster behind the gateway.
 type backend struct {
-	url   string
-	close func()
+	url    string
+	close  func()
+	theirs bool // it goes on after the demo, with what the demo left in it
 }
 
 // startBackend finds a cluster: the one at ES_URL, a real OpenSearch node, or the one in memory.
 func startBackend(ctx context.Context, out io.Writer) (*backend, error) {
 	if url := os.Getenv("ES_URL"); url != "" {
-		fmt.Fprintf(out, "using the cluster at ES_URL, %s\n", url)
-		return &backend{url, func() {}}, nil
+		fmt.Fprintf(out, "using the cluster at ES_URL, %s: its indices %s and %s are replaced\n", url, index, limited)
+		return &backend{url, func() {}, true}, nil
 	}
 	const engine = "opensearch2"
 	reason, ok := searchnode.Find(engine)
@@ -43,7 +44,7 @@ func startBackend(ctx context.Context, out io.Writer) (*backend, error) {
 		fmt.Fprintln(out, "starting a real OpenSearch node (the first time its jars are fetched with Maven)")
 		c, err := searchnode.Start(ctx, searchnode.Options{Engine: engine, Nodes: 1})
 		if err == nil {
-			return &backend{c.URLs()[0], func() { _ = c.Close() }}, nil
+			return &backend{c.URLs()[0], func() { _ = c.Close() }, false}, nil
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -55,7 +56,7 @@ func startBackend(ctx context.Context, out io.Writer) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &backend{c.URL(), c.Close}, nil
+	return &backend{c.URL(), c.Close, false}, nil
 }
 
 // load puts documents into the cluster, around the gateway.

@@ -52,6 +52,9 @@ func run(ctx context.Context, config string, once bool, out io.Writer) error {
 
 	failed := tour(ctx, g, backend, out)
 	fmt.Fprintf(out, "\ngateway   %s\nadmin     %s (/metrics, /_weir/clusters)\ncluster   %s\n", g.url, g.admin, backend.url)
+	if backend.theirs {
+		fmt.Fprintf(out, "left in the cluster: the indices %s, %s and %s\n", index, limited, records)
+	}
 	if len(failed) > 0 {
 		fmt.Fprintf(out, "failed    %s\n", strings.Join(failed, ", "))
 	}
