@@ -1,0 +1,46 @@
+package elastic
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/conf"
+)
+
+func TestAddressesThatNoNodeCanHaveAreRefused(t *testing.T) {
+	f := func(endpoint string, want bool) {
+		t.Helper()
+		if _, err := ParseEndpoint(endpoint); (err == nil) != want {
+			t.Errorf("%s: %v", endpoint, err)
+		}
+	}
+	f("http://h:65535", true)
+	f("http://h", true)
+	f("https://[::1]:9200/base", true)
+	f("http://h:65536", false)
+	f("http://h:0", false)
+	f("http://:9200", false)
+}
+
+func TestMistakesStandWhereTheyAre(t *testing.T) {
+	f := func(item string, want ...string) {
+		t.Helper()
+		list, p := conf.Parse("c", "- {name: a, "+item+"}", nil)
+		DecodeClusters(list, p)
+		var got []string
+		for _, q := range p.Sorted() {
+			if q.Severity == conf.Error {
+				got = append(got, q.Pos.String())
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", item, diff)
+		}
+	}
+	f("endpoints: ['http://a:1', b, 'http://a:1', c]", "c:1:39", "c:1:56")
+	f("hosts: b", "c:1:20")
+	f("endpoint: 'http://a:1', bearer: x, api_key: y", "c:1:45")
+	// Neither mistake hides the other, and no endpoint is missed that was only misspelled.
+	f("endpiont: x, weights: {a: 1}", "c:1:13", "c:1:39")
+}
