@@ -27,7 +27,7 @@ type setResponseHeader struct {
 func SetResponseHeader() flows.Factory[SetResponseHeaderConfig] {
 	return flows.Factory[SetResponseHeaderConfig]{
 		Name: "set_response_header", Family: "transform",
-		Summary: "Sets fields of the answer, whoever made it.",
+		Summary: "Sets fields of the answers of the filters below it, whichever of them answers; of errors that the gateway makes it does not. At the top of a flow it sees all answers, hits of a cache included.",
 		Default: func() SetResponseHeaderConfig { return SetResponseHeaderConfig{} },
 		Build: func(b *flows.Builder, c SetResponseHeaderConfig) flows.Filter {
 			f := &setResponseHeader{}

@@ -15,7 +15,7 @@ var words = []word{
 	{"path", "patterns", "The path, decoded and with single slashes.", patterns},
 	{"host", "patterns", "The field Host.", patterns},
 	{"api", "patterns", "The name of the API that the request calls, such as `search`, `msearch` or `bulk`.", patterns},
-	{"class", "patterns", "The class of that API: `search`, `cursor`, `write`, `inspect` or `admin`.", patterns},
+	{"class", "patterns", "The class of that API: `search`, `cursor`, `write`, `inspect`, `admin`, or `unknown` of a call that is no known API.", patterns},
 	{"index", "index patterns", "Every index that the request names matches one of them.", patterns},
 	{"header", "map of patterns by field", "Each of the header fields is there with one of the values; `*` is any value.", pairs},
 	{"query", "map of patterns by parameter", "Each of the query parameters is there with one of the values.", pairs},

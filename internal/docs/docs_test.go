@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/elastic/api"
 	"weir/filters"
 	"weir/flows"
 	"weir/internal/app"
@@ -328,6 +329,16 @@ func TestConditionWordsAreThoseThatAreUnderstood(t *testing.T) {
 	slices.Sort(mine)
 	if diff := cmp.Diff(want, mine); diff != "" {
 		t.Errorf("(-understood +described)\n%s", diff)
+	}
+}
+
+// TestAllClassesAreDescribed holds that the word class names every class.
+func TestAllClassesAreDescribed(t *testing.T) {
+	text := words[slices.IndexFunc(words, func(w word) bool { return w.name == "class" })].doc
+	for c := api.ClassUnknown; c <= api.ClassAdmin; c++ {
+		if !strings.Contains(text, "`"+c.String()+"`") {
+			t.Errorf("class does not say %s: %s", c, text)
+		}
 	}
 }
 
