@@ -135,7 +135,7 @@ func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 	for i, e := range c.Endpoints {
 		c.checkEndpoint(e, n.At("endpoints", "hosts").Item(i), p)
 	}
-	if c.Endpoint == "" && len(c.Endpoints) == 0 && c.Enabled {
+	if c.Enabled && len(c.Endpoints) == 0 && c.Endpoint == "" && !n.At("endpoint", "endpoints", "hosts").Broken() {
 		p.Errorf(n, "no endpoint: give one such as http://localhost:9200")
 	}
 	first := ""

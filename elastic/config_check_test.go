@@ -26,7 +26,8 @@ func TestAddressesThatNoNodeCanHaveAreRefused(t *testing.T) {
 func TestMistakesStandWhereTheyAre(t *testing.T) {
 	f := func(item string, want ...string) {
 		t.Helper()
-		list, p := conf.Parse("c", "- {name: a, "+item+"}", nil)
+		list, p := conf.Parse("c", "- {name: a, "+item+"}", func(string) (string, bool) { return "", false })
+		p = new(conf.Problems) // what is wrong with the text itself is not of interest
 		DecodeClusters(list, p)
 		var got []string
 		for _, q := range p.Sorted() {
@@ -39,6 +40,10 @@ func TestMistakesStandWhereTheyAre(t *testing.T) {
 		}
 	}
 	f("endpoints: ['http://a:1', b, 'http://a:1', c]", "c:1:39", "c:1:56")
+	f("endpoint: '${UNSET}'")
+	f("enabled: true", "c:1:3")
+	f("endpoints: []", "c:1:3")
+	f("endpoint: ''", "c:1:3")
 	f("hosts: b", "c:1:20")
 	f("endpoint: 'http://a:1', bearer: x, api_key: y", "c:1:45")
 	// Neither mistake hides the other, and no endpoint is missed that was only misspelled.

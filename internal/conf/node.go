@@ -80,6 +80,10 @@ func (n *Node) Plain() bool { return n != nil && n.kind == Scalar && (n.plain ||
 // FromVariable tells whether the text of n was filled in from a variable, at least in part. Such text is not to be shown.
 func (n *Node) FromVariable() bool { return n != nil && n.filled }
 
+// Broken tells whether a problem about n itself has been reported, such as a variable without a value, so that nothing more
+// is to be said about what n holds.
+func (n *Node) Broken() bool { return n != nil && n.broken }
+
 // Len returns the number of items of a list or of keys of a map, and 0 for other kinds.
 func (n *Node) Len() int {
 	if n == nil {
