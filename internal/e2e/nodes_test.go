@@ -22,6 +22,10 @@ var spread = func() (names []string) {
 	return names
 }()
 
+// discoverOften makes a node that has left be found soon after it is back: the next discovery finds it, and by default half a
+// minute lies between two.
+var discoverOften = swap("          discovery:\n            enabled: true\n", "          discovery:\n            enabled: true\n            interval: 2s\n")
+
 // searchLoad sends searches that are all different.
 func searchLoad(tb testing.TB, g *gateway) *load {
 	return startLoad(tb, g.addr, 4, 10*time.Millisecond, func(n int) string {
@@ -32,9 +36,7 @@ func searchLoad(tb testing.TB, g *gateway) *load {
 func TestNodesStopUnderLoad(t *testing.T) {
 	c := estest.New(t, estest.Options{Nodes: 3})
 	fill(t, newClient(t), c.URL(), spread...)
-	// A node that has left is found again by the next discovery; the classic file leaves half a minute between two.
-	const discovery = "          discovery:\n            enabled: true\n"
-	g := newSite(t, c.URL(), swap(discovery, discovery+"            interval: 2s\n")).start()
+	g := newSite(t, c.URL(), discoverOften).start()
 	awaitNodes(t, g, 3)
 	l := searchLoad(t, g)
 	l.await(100)
@@ -69,7 +71,7 @@ func TestRealNodeStopsUnderLoad(t *testing.T) {
 	if err := c.WaitGreen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g := newSite(t, c.URLs()[0]).start()
+	g := newSite(t, c.URLs()[0], discoverOften).start()
 	awaitNodes(t, g, 3)
 	l := searchLoad(t, g)
 	l.await(100)
