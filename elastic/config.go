@@ -24,7 +24,7 @@ type ClusterConfig struct {
 	// Addresses of several nodes of one cluster.
 	Endpoints conf.Strings `conf:"endpoints,alias=hosts"`
 	// Classic: version of the cluster. It is found by itself and this is not used.
-	Version string `conf:"version"`
+	Version string `conf:"version" deprecated:"found by itself; leave it out"`
 	// Begins the names of the gateway's own indices and templates in this cluster.
 	IndexPrefix string `conf:"index_prefix"`
 	// Credentials for the gateway's own calls. They are never lent to callers unless the filter says so.

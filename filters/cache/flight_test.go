@@ -81,7 +81,7 @@ func TestStampedeIsOneCall(t *testing.T) {
 		if n := r.count("weir_cache_flights"); n != 1 {
 			t.Errorf("%v flights, want 1", n)
 		}
-		time.Sleep(500 * time.Millisecond)
+		<-time.After(500 * time.Millisecond)
 		close(release)
 		c.wg.Wait()
 		r.wantCalls(1)
@@ -366,7 +366,7 @@ func TestTooLargeAnswers(t *testing.T) {
 		if n := concurrent(); n != 10 {
 			t.Errorf("%d of 10 went on at once, want all", n)
 		}
-		time.Sleep(missFor + time.Second)
+		<-time.After(missFor + time.Second)
 		if n := concurrent(); n != 1 {
 			t.Errorf("%d of 10 went on at once after the mark ran out, want 1", n)
 		}
@@ -399,7 +399,7 @@ func TestWaitersFollowTheirOwnDemands(t *testing.T) {
 		whole := r.node
 		fresh := func() *flows.Exchange { return request("/i/_search", `{}`, "Cache-Control", "no-cache") }
 		_, c, release := stampede(r, 3, plain, fresh, whole)
-		c.wg.Go(func() { time.Sleep(time.Second); close(release) })
+		c.wg.Go(func() { <-time.After(time.Second); close(release) })
 		c.wg.Wait()
 		r.wantCalls(4) // what began before no-cache was asked for is not fresh enough for it
 	})
@@ -410,7 +410,7 @@ func TestOldFlightIsNotJoined(t *testing.T) {
 	bubbles(t, func(t *testing.T, r *rig) {
 		whole := r.node
 		_, c, release := stampede(r, 5, plain, plain, whole)
-		time.Sleep(joinable)
+		<-time.After(joinable)
 		wantStatus(t, r.ask("/i/_search", `{}`), "weir; fwd=miss; stored")
 		r.wantCalls(2)
 		close(release)

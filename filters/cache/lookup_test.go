@@ -330,12 +330,12 @@ func TestHashFactorAddsToTheKey(t *testing.T) {
 func TestTimeToLive(t *testing.T) {
 	bubbles(t, func(t *testing.T, r *rig) {
 		r.ask("/i/_search", `{}`)
-		time.Sleep(8900 * time.Millisecond)
+		<-time.After(8900 * time.Millisecond)
 		x := r.ask("/i/_search", `{}`)
 		if field(x, "age") != "8" || !strings.HasPrefix(field(x, "cache-status"), "weir; hit; ttl=") {
 			t.Errorf("Age %s, %s", field(x, "age"), field(x, "cache-status"))
 		}
-		time.Sleep(2200 * time.Millisecond)
+		<-time.After(2200 * time.Millisecond)
 		wantStatus(t, r.ask("/i/_search", `{}`), "weir; fwd=stale; stored")
 		r.wantCalls(2)
 	})
@@ -366,7 +366,7 @@ func TestNowLivesShorter(t *testing.T) {
 		const moving = `{"query":{"range":{"t":{"gte":"now-15m"}}}}`
 		r.ask("/i/_search", moving)
 		r.ask("/i/_search", `{}`)
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		r.ask("/i/_search", `{}`)
 		r.wantCalls(2)
 		r.ask("/i/_search", moving)
@@ -388,7 +388,7 @@ func TestCacheControl(t *testing.T) {
 		r.ask("/i/_search", `{}`)
 		r.ask("/i/_search", `{}`, "Cache-Control", "only-if-cached")
 		r.wantCalls(1)
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		r.ask("/i/_search", `{}`, "Cache-Control", "max-age=3")
 		r.wantCalls(1)
 		wantStatus(t, r.ask("/i/_search", `{}`, "Cache-Control", "max-age=2"), "weir; fwd=request; stored")
@@ -415,7 +415,7 @@ func TestOvertakenAnswerIsNotKept(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { r.ask("/i/_search", `{}`) })
 		synctest.Wait()
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		r.ask("/i/_search", `{}`, "Cache-Control", "no-cache")
 		close(slow)
 		wg.Wait()
