@@ -69,6 +69,7 @@ type Cluster struct {
 	uuid    atomic.Pointer[string]
 	warned  sync.Map // causes of warnings that were given once
 
+	left    atomic.Int64  // when a node last left, in nanoseconds of the epoch
 	kick    chan struct{} // asks for discovery before its time
 	ctx     context.Context
 	cancel  context.CancelFunc

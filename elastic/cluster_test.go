@@ -121,6 +121,8 @@ func TestDiscovery(t *testing.T) {
 	if got := nodeNames(k); len(got) != 2 {
 		t.Errorf("after a node left: %v", got)
 	}
+	es.Node(2).SetListed(true)
+	waitFor(t, "the node to be found long before the next usual search", func() bool { return len(nodeNames(k)) == 3 })
 }
 
 func TestPublishedAddresses(t *testing.T) {

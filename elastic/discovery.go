@@ -22,8 +22,9 @@ import (
 const (
 	checkInterval = 5 * time.Second // between two looks at each node
 	checkTimeout  = 2 * time.Second
-	soonest       = time.Second // between two discoveries
-	maxMetadata   = 16 << 20    // bytes of an answer about nodes that are read
+	soonest       = time.Second     // between two discoveries
+	lookoutTime   = 5 * time.Minute // after a node left, in which it is looked for more often: most are being restarted
+	maxMetadata   = 16 << 20        // bytes of an answer about nodes that are read
 )
 
 // discover finds nodes: at once, then again and again, and soon after a node refused a connection.
@@ -43,7 +44,7 @@ func (k *Cluster) discover() {
 		}
 		found := k.discoverOnce()
 		next := interval + interval*time.Duration(k.deps.Rand(21)-10)/100
-		if !found {
+		if !found || k.deps.Now().UnixNano()-k.left.Load() < int64(lookoutTime) {
 			next = min(next, checkInterval)
 		}
 		wait.Reset(soonest)
@@ -358,6 +359,8 @@ func (k *Cluster) replace(current, keep []*member) {
 	for _, m := range current {
 		if !slices.Contains(keep, m) && !m.Node.seed {
 			k.logger.Info("node left", "node", m.Name)
+			k.left.Store(k.deps.Now().UnixNano())
+			k.look()
 			m.Node.close()
 		}
 	}
