@@ -23,6 +23,7 @@ demo: #? start a cluster and the gateway, take a tour and stay (ONCE=1: end afte
 
 test: #? run all tests that this machine can run, under the race detector
 	@$(if $(RACE),:,echo 'no C compiler: the tests run without the race detector')
+	@$(GO) run ./internal/searchnode/skips
 	$(GO) test $(RACE) -timeout 20m ./...
 	@# sync.Pool forgets on purpose under the race detector: what must not allocate is counted without it.
 	$(GO) test -run Alloc $$(grep -rl AllocsPerRun --include='*_test.go' . | xargs -n1 dirname | sort -u)
