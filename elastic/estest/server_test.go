@@ -277,10 +277,24 @@ func TestCloseIdleSparesBusyConnections(t *testing.T) {
 		answered <- r
 	}()
 	wait(t, c, estest.Path("/_search"))
-	c.Node(0).CloseIdle()
+	// A connection becomes idle some time after its answer could be read.
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			c.Node(0).CloseIdle()
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
 	if rest := readUntil(t, idle, ""); rest != "" {
 		t.Errorf("the idle connection got %q", rest)
 	}
+	close(stop)
+	<-stopped
 	close(release)
 	if r := <-answered; r.status != 200 {
 		t.Errorf("the busy connection got status %d", r.status)

@@ -1,7 +1,7 @@
 package cache
 
 import (
-	"sync/atomic"
+	"sync"
 
 	"github.com/maypok86/otter/v2"
 
@@ -11,8 +11,11 @@ import (
 // otterStore is a Store over otter. Entries are not given to otter's expiry: it would need a goroutine, and an entry that
 // is too old is still good as an answer when the cluster fails.
 type otterStore struct {
-	cache  *otter.Cache[query.Key, *Entry]
-	closed atomic.Bool
+	cache *otter.Cache[query.Key, *Entry]
+
+	// mu keeps a Set that has begun from outliving Close. Reads do without it.
+	mu     sync.RWMutex
+	closed bool
 }
 
 func newOtter(l limits, evicted func()) (*otterStore, error) {
@@ -39,7 +42,9 @@ func (s *otterStore) Get(key query.Key) *Entry {
 }
 
 func (s *otterStore) Set(key query.Key, e *Entry) {
-	if !s.closed.Load() {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.closed {
 		s.cache.Set(key, e)
 	}
 }
@@ -49,6 +54,8 @@ func (s *otterStore) Len() int { return s.cache.EstimatedSize() }
 func (s *otterStore) Bytes() int64 { return int64(s.cache.WeightedSize()) }
 
 func (s *otterStore) Close() {
-	s.closed.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 	s.cache.InvalidateAll()
 }
