@@ -104,7 +104,7 @@ type Exchange struct {
 	WriteTime                   time.Duration
 	RequestBytes, ResponseBytes int64
 
-	class   api.Class     // of the request, when it has been answered
+	class   int           // API class of the request, or classes if nobody asked for it
 	trace   *Exchange     // snapshot for the tracing flow
 	served  time.Duration // from Start until the response was filled
 	written int64         // bytes of the answer that went to the client

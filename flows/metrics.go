@@ -18,7 +18,7 @@ const classes = int(api.ClassAdmin) + 1
 type entryMetrics struct {
 	requests      [Outcomes][6]obs.Counter // by outcome and hundreds of the status
 	durations     [Outcomes]obs.Histogram
-	apis          [classes]obs.Counter
+	apis          [classes + 1]obs.Counter // the last for requests that nobody classified
 	requestBytes  obs.Counter
 	responseBytes obs.Counter
 	connections   obs.Gauge
@@ -35,7 +35,7 @@ func newEntryMetrics(m *obs.Metrics, entry string) (*entryMetrics, error) {
 		"entry", "status", "outcome")
 	durations := m.Histogram("weir_http_request_duration_seconds",
 		"Time from a complete request head until the answer was written.", obs.DurationBuckets, "entry", "outcome")
-	apis := m.Counter("weir_http_api_requests_total", "Requests by the class of the API that they call.", "entry", "class")
+	apis := m.Counter("weir_http_api_requests_total", "Requests by the class of the API that they call; unclassified are those of which no filter and no rule asked.", "entry", "class")
 	em := &entryMetrics{
 		requestBytes: m.Counter("weir_http_request_bytes_total", "Bytes of request bodies read from clients.",
 			"entry").With(entry),
@@ -54,9 +54,10 @@ func newEntryMetrics(m *obs.Metrics, entry string) (*entryMetrics, error) {
 		}
 		em.durations[o] = durations.With(entry, o.String())
 	}
-	for c := range em.apis {
+	for c := range classes {
 		em.apis[c] = apis.With(entry, api.Class(c).String())
 	}
+	em.apis[classes] = apis.With(entry, "unclassified")
 	return em, m.Err()
 }
 

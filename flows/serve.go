@@ -287,7 +287,7 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 		}
 		resp.Header.AddBytesKV(f.Name, f.Value)
 	}
-	if c.interrupted.Load() || len(fc.Request.Header.PeekTrailerKeys()) > 0 {
+	if c.interrupted.Load() || x.body.length < 0 && len(fc.Request.Header.PeekTrailerKeys()) > 0 {
 		// The server library reads trailers leniently: what comes behind them cannot be trusted to be a request.
 		c.linger = true
 	}
@@ -323,7 +323,10 @@ func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
 // conclude notes of a request what will be needed when the answer has been written: the server may then have given
 // the request's memory to another connection.
 func (e *Entry) conclude(x *Exchange) {
-	x.class = x.Call().Class
+	x.class = classes
+	if x.classified || x.router != nil && x.router.tracing != nil {
+		x.class = int(x.Call().Class)
+	}
 	if x.router != nil && x.router.tracing != nil {
 		x.served = time.Since(x.Start)
 		x.trace, _ = e.pool.Get().(*Exchange)
