@@ -135,13 +135,6 @@ func (x *Exchange) DecodedPath() []byte {
 	return x.path
 }
 
-// SetTarget replaces the request target, and with it path and query. The exchange keeps target.
-func (x *Exchange) SetTarget(target []byte) {
-	x.Request.setTarget(target)
-	x.classified = false
-	x.path = x.path[:0]
-}
-
 func (r *Request) setTarget(target []byte) {
 	r.Target = target
 	r.Path, r.Query = target, nil

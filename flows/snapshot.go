@@ -48,7 +48,7 @@ func (a *arena) header(dst, src *wire.Header) {
 // snapshot makes in s a copy of x that does not depend on the connection or on x.
 func (x *Exchange) snapshot(s *Exchange, bodies int64) {
 	a := arena{buf: s.scratch[:0]}
-	s.Start, s.Tracing, s.Trace, s.WriteTime = x.Start, true, x.Trace, x.WriteTime
+	s.Start, s.Tracing, s.Trace = x.Start, true, x.Trace
 	s.Trace.Cache = a.copy(x.Trace.Cache)
 	r, q := &s.Request, &x.Request
 	r.Method, r.Host, r.User = a.copy(q.Method), a.copy(q.Host), a.copy(q.User)
@@ -56,7 +56,7 @@ func (x *Exchange) snapshot(s *Exchange, bodies int64) {
 	r.HTTP10, r.TLS, r.Peer, r.ClientIP = q.HTTP10, q.TLS, q.Peer, q.ClientIP
 	a.header(&r.Header, &q.Header)
 	r.Body.data = a.copy(clipped(q.Body.data, bodies))
-	s.RequestBytes, s.ResponseBytes = x.requestBytes(), x.written
+	s.RequestBytes = x.requestBytes()
 	s.Response.Status = x.Response.Status
 	a.header(&s.Response.Header, &x.Response.Header)
 	s.Response.Body.data = a.copy(clipped(x.Response.Body.data, bodies))

@@ -1,6 +1,10 @@
 package api
 
-import "bytes"
+import (
+	"bytes"
+
+	"weir/internal/wire"
+)
 
 // DecodePath appends to dst the copy of a raw path that rules and limits look at, and returns it: repeated slashes are one,
 // a slash at the end is dropped (except of "/"), then each percent escape is decoded once. Escapes that are none stay as
@@ -40,24 +44,11 @@ func DecodeSegment(dst, raw []byte) []byte {
 // unescape returns the first byte that b stands for and how many bytes spell it. b must not be empty.
 func unescape(b []byte) (byte, int) {
 	if b[0] == '%' && len(b) > 2 {
-		if hi, lo := unhex(b[1]), unhex(b[2]); hi < 16 && lo < 16 {
+		if hi, lo := wire.HexDigit(b[1]), wire.HexDigit(b[2]); hi < wire.NoHexDigit && lo < wire.NoHexDigit {
 			return hi<<4 | lo, 3
 		}
 	}
 	return b[0], 1
-}
-
-// unhex returns 16 for what is no digit.
-func unhex(b byte) byte {
-	switch {
-	case '0' <= b && b <= '9':
-		return b - '0'
-	case 'a' <= b && b <= 'f':
-		return b - 'a' + 10
-	case 'A' <= b && b <= 'F':
-		return b - 'A' + 10
-	}
-	return 16
 }
 
 // unescapeShort decodes into buf, and tells whether it fits.

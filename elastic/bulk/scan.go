@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"weir/elastic/api"
+	"weir/internal/wire"
 )
 
 // Verb is what an action does.
@@ -369,17 +370,11 @@ func hex4(b []byte) (rune, bool) {
 	}
 	var r rune
 	for _, c := range b[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
+		d := wire.HexDigit(c)
+		if d == wire.NoHexDigit {
 			return 0, false
 		}
-		r = r<<4 | rune(c)
+		r = r<<4 | rune(d)
 	}
 	return r, true
 }

@@ -3,6 +3,8 @@ package query
 import (
 	"bytes"
 	"unicode/utf8"
+
+	"weir/internal/wire"
 )
 
 // plain marks the bytes that stand for themselves inside a JSON string: printable ASCII but the quote and the backslash.
@@ -115,17 +117,11 @@ func hex4(b []byte, i int) (rune, bool) {
 	}
 	var r rune
 	for _, c := range b[i : i+4] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
+		d := wire.HexDigit(c)
+		if d == wire.NoHexDigit {
 			return 0, false
 		}
-		r = r<<4 | rune(c)
+		r = r<<4 | rune(d)
 	}
 	return r, true
 }

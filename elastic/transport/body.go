@@ -340,14 +340,8 @@ func (b *body) readTrailer() error {
 func parseChunkSize(line []byte) (int64, error) {
 	size, digits := int64(0), 0
 	for _, c := range line {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
+		d := wire.HexDigit(c)
+		if d == wire.NoHexDigit {
 			if digits > 0 && c == ';' && wire.ValidValue(line) {
 				return size, nil
 			}
@@ -356,7 +350,7 @@ func parseChunkSize(line []byte) (int64, error) {
 		if digits++; digits > 15 {
 			return 0, fmt.Errorf("%w: size %q", ErrChunk, clip(line))
 		}
-		size = size<<4 | int64(c)
+		size = size<<4 | int64(d)
 	}
 	if digits == 0 {
 		return 0, fmt.Errorf("%w: empty size", ErrChunk)

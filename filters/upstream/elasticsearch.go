@@ -146,9 +146,6 @@ func (f *elasticsearch) Start(rt *flows.Runtime) error {
 	return err
 }
 
-// Cluster returns the cluster at work, or nil if it is switched off.
-func (f *elasticsearch) Cluster() *elastic.Cluster { return f.live }
-
 func (f *elasticsearch) Serve(x *flows.Exchange, next flows.Handler) error {
 	if f.live == nil {
 		return elastic.Errorf(503, "no_node_available_exception", "cluster [%s] is switched off", f.cluster.Name)

@@ -225,3 +225,19 @@ func ValidToken(b []byte) bool {
 func ValidValue(b []byte) bool {
 	return bytes.IndexByte(b, '\r') < 0 && bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, 0) < 0
 }
+
+// NoHexDigit is what HexDigit returns for a byte that is none.
+const NoHexDigit = 16
+
+// HexDigit returns the value of a hexadecimal digit of either case, or NoHexDigit.
+func HexDigit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	}
+	return NoHexDigit
+}
