@@ -45,6 +45,12 @@ func (l *logBuffer) String() string {
 // open makes a cluster over endpoints; text is further configuration in YAML.
 func open(t *testing.T, text string, endpoints ...string) (*Cluster, *logBuffer) {
 	t.Helper()
+	return openPool(t, text, DefaultPool().MaxBuffered, endpoints...)
+}
+
+// openPool is open with a limit above which answers are streamed.
+func openPool(t *testing.T, text string, maxBuffered int64, endpoints ...string) (*Cluster, *logBuffer) {
+	t.Helper()
 	n, p := conf.Parse("test.yml", "[{name: test, endpoints: ["+strings.Join(endpoints, ", ")+"]"+text+"}]", nil)
 	c := DecodeClusters(n, p)["test"]
 	if err := p.Err(); err != nil {
@@ -52,7 +58,7 @@ func open(t *testing.T, text string, endpoints ...string) (*Cluster, *logBuffer)
 	}
 	logs := new(logBuffer)
 	o := DefaultPool()
-	o.Discovery = c.Discovery
+	o.Discovery, o.MaxBuffered = c.Discovery, maxBuffered
 	k, err := NewCluster(c, o, Deps{Metrics: obs.NewMetrics(), Logger: slog.New(slog.NewTextHandler(logs, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -87,17 +93,23 @@ func send(k *Cluster, method, target, body string) (int, error) {
 }
 
 func sendCall(k *Cluster, method, target, body string) (int, *Call, error) {
-	var call api.Call
-	path, query, _ := strings.Cut(target, "?")
-	api.Classify(&call, []byte(method), []byte(path), []byte(query))
-	r := &Call{Idempotency: call.Idempotency}
-	r.Method, r.Target, r.Body = []byte(method), []byte(target), []byte(body)
-	r.Header = new(wire.Header)
-	r.Header.AddString("Content-Type", "application/json")
+	r := call(method, target, body)
 	var resp transport.Response
 	defer resp.Reset()
 	err := k.Do(r, &resp)
 	return resp.Status, r, err
+}
+
+// call makes a call as a caller of the gateway would.
+func call(method, target, body string) *Call {
+	var c api.Call
+	path, query, _ := strings.Cut(target, "?")
+	api.Classify(&c, []byte(method), []byte(path), []byte(query))
+	r := &Call{Idempotency: c.Idempotency}
+	r.Method, r.Target, r.Body = []byte(method), []byte(target), []byte(body)
+	r.Header = new(wire.Header)
+	r.Header.AddString("Content-Type", "application/json")
+	return r
 }
 
 func nodeNames(k *Cluster) []string {

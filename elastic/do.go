@@ -32,12 +32,16 @@ type Call struct {
 
 	scratch []byte // target with base path, kept from call to call
 	tried   [maxAttempts]*member
+
+	kept     transport.Response // what a node said, while another one is tried
+	keptNode string
 }
 
 // Reset makes r ready for another call and keeps its memory.
 func (r *Call) Reset() {
 	extra := r.Extra[:0]
-	*r = Call{scratch: r.scratch[:0]}
+	r.kept.Reset()
+	*r = Call{scratch: r.scratch[:0], kept: r.kept}
 	r.Extra = extra
 }
 
@@ -64,17 +68,25 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 		if r.Attempts > 1 {
 			k.metrics.retries.Inc()
 		}
+		if resp.Status != 0 {
+			r.kept, *resp, r.keptNode = *resp, r.kept, r.Node
+		}
 		again, err := k.try(m, r, target, resp)
-		if !again {
+		if !again && (err == nil || r.Cancel != nil && r.Cancel.Fired()) {
 			return err
 		}
-		last = err
+		if last = err; !again {
+			break
+		}
 	}
-	if last == nil {
+	if resp.Status == 0 && r.kept.Status != 0 {
+		r.kept, *resp, r.Node = *resp, r.kept, r.keptNode
+	}
+	switch {
+	case resp.Status != 0:
+		return nil // what a node said goes before what we would say of another one
+	case last == nil:
 		return k.failure(r, errNoNode)
-	}
-	if errors.Is(last, errGateway) && resp.Status != 0 {
-		return nil // the last node's 502 or 504 is the answer
 	}
 	return last
 }
@@ -110,7 +122,11 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 		r.FirstByte = resp.FirstByte
 		n.metrics.answered(resp.Status)
 		if resp.Status != 502 && resp.Status != 504 {
-			m.Done(balance.Good, resp.FirstByte, "")
+			if resp.Stream != nil {
+				resp.Stream = &flowing{resp.Stream, m, resp.FirstByte}
+			} else {
+				m.Done(balance.Good, resp.FirstByte, "")
+			}
 			return false, nil
 		}
 		m.Done(balance.Failed, 0, "answered 502 or 504")
@@ -134,6 +150,43 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 		return true, k.failure(r, err)
 	}
 	return false, k.failure(r, err)
+}
+
+// A flowing body belongs to an exchange that stays in flight until the body has ended: a node that sends large answers
+// is busy although their heads came soon.
+type flowing struct {
+	io.ReadCloser
+	m         *member // nil when the exchange has ended
+	firstByte time.Duration
+}
+
+// Read reads from the body.
+func (f *flowing) Read(p []byte) (int, error) {
+	n, err := f.ReadCloser.Read(p)
+	if err == nil || f.m == nil {
+		return n, err
+	}
+	m, outcome, cause := f.m, balance.Good, ""
+	f.m = nil
+	var te *transport.Error
+	switch {
+	case !errors.As(err, &te): // the end
+	case te.Cancelled:
+		outcome = balance.Ignored
+	default:
+		outcome, cause = balance.Failed, obs.RedactError(te).Error()
+	}
+	m.Done(outcome, f.firstByte, cause)
+	return n, err
+}
+
+// Close ends the exchange, wherever the body is: whoever has enough of it has no complaint of the node.
+func (f *flowing) Close() error {
+	if f.m != nil {
+		f.m.Done(balance.Good, f.firstByte, "")
+		f.m = nil
+	}
+	return f.ReadCloser.Close()
 }
 
 // replayable tells whether the request can be sent again as it was.

@@ -1,0 +1,113 @@
+package elastic
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"weir/elastic/estest"
+	"weir/elastic/transport"
+)
+
+// inFlight returns the exchanges that the picker believes to be under way.
+func inFlight(k *Cluster) int64 {
+	var n int64
+	for _, m := range k.picker.Members() {
+		n += m.State().InFlight
+	}
+	return n
+}
+
+// TestAnswerOfANodeIsHandedThroughWhenTheNextIsDead has a proxy in front of one node answer 502 or 504 while the other
+// node cannot be reached: what the first one said is the answer, and not that no node can be reached.
+func TestAnswerOfANodeIsHandedThroughWhenTheNextIsDead(t *testing.T) {
+	f := func(status int, dead estest.Fault) {
+		t.Helper()
+		es := estest.New(t, estest.Options{Nodes: 2})
+		k, _ := open(t, ", discovery: {enabled: false}", es.URLs()...)
+		waitFor(t, "the probes", func() bool { return es.Count("/") > 1 })
+		dead.Path = "/_search"
+		es.Inject(estest.Fault{Path: "/_search", Status: status, Times: 1, Header: []string{"X-From: proxy"}})
+		es.Inject(dead)
+		resp, r := &transport.Response{}, call("POST", "/_search", "{}")
+		if err := k.Do(r, resp); err != nil || resp.Status != status || string(resp.Header.Get("x-from")) != "proxy" || len(resp.Body) == 0 {
+			t.Errorf("%d: error %v, answer %d %q", status, err, resp.Status, resp.Body)
+		}
+		first := ""
+		for _, c := range es.Calls() {
+			if c.Path == "/_search" && first == "" {
+				first = es.Node(c.Node).Addr()
+			}
+		}
+		if r.Node != first || r.Attempts != 2 {
+			t.Errorf("the answer is said to be of %s after %d attempts, want %s after 2", r.Node, r.Attempts, first)
+		}
+		if n := inFlight(k); n != 0 {
+			t.Errorf("%d exchanges are in flight", n)
+		}
+	}
+	f(502, estest.Fault{Cut: estest.ResetAfterRequest})
+	f(504, estest.Fault{Cut: estest.CloseAfterRequest})
+	f(502, estest.Fault{Raw: []byte("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab")})
+}
+
+// TestExchangeIsInFlightUntilItsBodyEnded reads a large answer: it counts as load of its node until the last byte, or
+// until somebody has enough of it, or it breaks off.
+func TestExchangeIsInFlightUntilItsBodyEnded(t *testing.T) {
+	large := make([]byte, 2*transport.DefaultMaxBufferedBody)
+	f := func(fault estest.Fault, end func(io.ReadCloser) error, wantErr bool) {
+		t.Helper()
+		es := estest.New(t, estest.Options{})
+		k, _ := openPool(t, "", transport.DefaultMaxBufferedBody, es.URL())
+		fault.Path, fault.Body = "/_search", large
+		es.Inject(fault)
+		resp := &transport.Response{}
+		if err := k.Do(call("POST", "/_search", "{}"), resp); err != nil || resp.Stream == nil {
+			t.Fatalf("error %v, stream %v", err, resp.Stream)
+		}
+		if n := inFlight(k); n != 1 {
+			t.Errorf("%d exchanges are in flight while the body is read", n)
+		}
+		if err := end(resp.Stream); err != nil != wantErr {
+			t.Errorf("the body ended with %v", err)
+		}
+		resp.Reset()
+		if n := inFlight(k); n != 0 {
+			t.Errorf("%d exchanges are in flight afterwards", n)
+		}
+	}
+	all := func(r io.ReadCloser) error { _, err := io.Copy(io.Discard, r); return err }
+	f(estest.Fault{}, all, false)
+	f(estest.Fault{Chunk: 100_000}, all, false)
+	f(estest.Fault{}, io.ReadCloser.Close, false)
+	f(estest.Fault{Missing: 100}, all, true)
+}
+
+// TestNodeThatBreaksOffItsAnswersGoesOut has one of two nodes never end a large answer: a good head is no good answer.
+func TestNodeThatBreaksOffItsAnswersGoesOut(t *testing.T) {
+	es := estest.New(t, estest.Options{Nodes: 2})
+	k, _ := openPool(t, ", discovery: {enabled: false}", transport.DefaultMaxBufferedBody, es.URLs()...)
+	waitFor(t, "the probes", func() bool { return es.Count("/") > 1 })
+	large := make([]byte, 2*transport.DefaultMaxBufferedBody)
+	es.Node(0).Inject(estest.Fault{Path: "/_search", Body: large, Missing: 1})
+	es.Node(1).Inject(estest.Fault{Path: "/_search", Body: large})
+	bad := k.picker.Members()[0]
+	broken := 0
+	for range 1000 {
+		if bad.State().Out {
+			break
+		}
+		resp := &transport.Response{}
+		if err := k.Do(call("POST", "/_search", "{}"), resp); err != nil {
+			t.Fatal(err)
+		}
+		_, err := io.Copy(io.Discard, resp.Stream)
+		var te *transport.Error
+		if errors.As(err, &te) && te.Phase == transport.Body {
+			broken++
+		}
+	}
+	if s := bad.State(); !s.Out || s.Cause == "" || broken < 2 {
+		t.Errorf("after %d broken answers: %+v", broken, s)
+	}
+}
