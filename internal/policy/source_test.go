@@ -65,6 +65,7 @@ var files = sync.OnceValues(func() ([]string, error) {
 			return err
 		case d.IsDir() && slices.Contains(ignored, d.Name()):
 			return filepath.SkipDir
+		case d.Name() == ".git": // a file in a linked working tree
 		case d.Type().IsRegular():
 			rel, err := filepath.Rel(root, name)
 			names = append(names, filepath.ToSlash(rel))
