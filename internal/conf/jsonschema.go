@@ -113,6 +113,11 @@ func (Rate) JSONSchema() map[string]any {
 }
 
 // JSONSchema implements Shaper.
+func (Amount) JSONSchema() map[string]any {
+	return orArithmetic(map[string]any{"type": []string{"string", "integer"}, "pattern": `^[0-9.]+ ?[a-zA-Z]+([0-9.]+[a-z]+)*$`, "minimum": 1}, field{})
+}
+
+// JSONSchema implements Shaper.
 func (Percent) JSONSchema() map[string]any {
 	return orVariable(map[string]any{"type": "string", "pattern": "%$"})
 }

@@ -204,11 +204,54 @@ func (Bytes) TypeDoc() (name, example string) { return "bytes", "10mb" }
 // DecodeConf implements Decoder.
 func (b *Bytes) DecodeConf(n *Node, p *Problems) { decodeText(n, p, b, ParseBytes) }
 
-// A Rate is a number of events in a length of time, written 100/s, 6000/m, 1/10s, or, of data, 10mb/s. The zero value
-// is no rate.
+// A Unit says what a Rate or an Amount counts.
+type Unit uint8
+
+// The units.
+const (
+	Count Unit = iota // things
+	Data              // bytes
+	Time              // milliseconds
+)
+
+var unitNames = [...]string{"a number", "an amount of data", "a length of time"}
+
+// String returns what the unit is called in messages.
+func (u Unit) String() string { return unitNames[u] }
+
+// quantity writes n of the unit.
+func (u Unit) quantity(n int64) string {
+	switch u {
+	case Data:
+		return Bytes(n).String()
+	case Time:
+		return Duration(n * int64(time.Millisecond)).String()
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// parseQuantity reads a whole number, which may be arithmetic, an amount of data with its unit, or a length of time, of which the milliseconds
+// count.
+func parseQuantity(text string) (int64, Unit, error) {
+	if n, err := evaluate(text); err == nil {
+		return n, Count, nil
+	}
+	if strings.HasSuffix(strings.ToLower(text), "b") {
+		amount, err := ParseBytes(text)
+		return int64(amount), Data, err
+	}
+	if length, err := ParseDuration(text); err == nil {
+		return length.Std().Milliseconds(), Time, nil
+	}
+	return 0, Count, fmt.Errorf("%q is not a whole number", text)
+}
+
+// A Rate is a number of events in a length of time, written 100/s, 6000/m, 1/10s, or, of data, 10mb/s, or, of time that
+// something takes, 20s/s. The zero value is no rate.
 type Rate struct {
-	Events int64 // at least 1
+	Events int64 // at least 1; bytes or milliseconds where Unit says so
 	Per    time.Duration
+	Unit   Unit
 }
 
 // ParseRate reads a rate.
@@ -218,14 +261,9 @@ func ParseRate(text string) (Rate, error) {
 	if !slash {
 		return Rate{}, fmt.Errorf("%q has no length of time; write %s/s, or another such as 6000/m", text, text)
 	}
-	events, err := strconv.ParseInt(count, 10, 64)
-	if err != nil && strings.HasSuffix(strings.ToLower(count), "b") {
-		var amount Bytes
-		amount, err = ParseBytes(count)
-		events = int64(amount)
-	}
+	events, unit, err := parseQuantity(count)
 	if err != nil {
-		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s: %q is not a whole number", text, count)
+		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s: %w", text, err)
 	}
 	if events < 1 {
 		return Rate{}, fmt.Errorf("the rate %q allows nothing; it must be at least one in some length of time", text)
@@ -237,7 +275,7 @@ func ParseRate(text string) (Rate, error) {
 	if err != nil || length <= 0 {
 		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s, 6000/m or 1/10s", text)
 	}
-	return Rate{Events: events, Per: length.Std()}, nil
+	return Rate{Events: events, Per: length.Std(), Unit: unit}, nil
 }
 
 // PerSecond returns how many events a second r is, and 0 for no rate.
@@ -259,7 +297,7 @@ func (r Rate) String() string {
 			per = unit
 		}
 	}
-	return strconv.FormatInt(r.Events, 10) + "/" + per
+	return r.Unit.quantity(r.Events) + "/" + per
 }
 
 // TypeDoc implements Documenter.
@@ -267,6 +305,38 @@ func (Rate) TypeDoc() (name, example string) { return "rate", "100/s" }
 
 // DecodeConf implements Decoder.
 func (r *Rate) DecodeConf(n *Node, p *Problems) { decodeText(n, p, r, ParseRate) }
+
+// An Amount is how much of something: 100, 10mb or 5s. The zero value is none.
+type Amount struct {
+	N    int64 // bytes or milliseconds where Unit says so
+	Unit Unit
+}
+
+// ParseAmount reads an amount, at least 1.
+func ParseAmount(text string) (Amount, error) {
+	n, unit, err := parseQuantity(text)
+	if err == nil && n < 1 {
+		err = fmt.Errorf("%q is nothing; want at least 1", text)
+	}
+	if err != nil {
+		return Amount{}, err
+	}
+	return Amount{N: n, Unit: unit}, nil
+}
+
+// String returns a as a user would write it, and "" for none.
+func (a Amount) String() string {
+	if a == (Amount{}) {
+		return ""
+	}
+	return a.Unit.quantity(a.N)
+}
+
+// TypeDoc implements Documenter.
+func (Amount) TypeDoc() (name, example string) { return "amount", "100" }
+
+// DecodeConf implements Decoder.
+func (a *Amount) DecodeConf(n *Node, p *Problems) { decodeText(n, p, a, ParseAmount) }
 
 // A Percent is a share in hundredths, written with its sign: 12.5%. It lies between 0 and 100 unless the field has
 // limits of its own.

@@ -98,6 +98,8 @@ func TestParseRate(t *testing.T) {
 	f("1/10s", 1, 10*time.Second)
 	f("10mb/s", 10<<20, time.Second)
 	f("5 / 1h30m", 5, 90*time.Minute)
+	f("20s/s", 20_000, time.Second)
+	f("60*100/m", 6000, time.Minute)
 
 	bad := func(text, want string) {
 		t.Helper()
@@ -116,6 +118,32 @@ func TestParseRate(t *testing.T) {
 	bad("/s", "not a rate")
 }
 
+func TestParseAmount(t *testing.T) {
+	f := func(text string, n int64, unit Unit) {
+		t.Helper()
+		if got, err := ParseAmount(text); err != nil || got != (Amount{n, unit}) {
+			t.Errorf("%s: got %+v, %v", text, got, err)
+		}
+	}
+	f("7", 7, Count)
+	f("2*50", 100, Count)
+	f("10mb", 10<<20, Data)
+	f("1.5s", 1500, Time)
+
+	bad := func(text string) {
+		t.Helper()
+		if got, err := ParseAmount(text); err == nil {
+			t.Errorf("%q: got %+v", text, got)
+		}
+	}
+	bad("")
+	bad("0")
+	bad("0b")
+	bad("1ns")
+	bad("-3")
+	bad("many")
+}
+
 // TestWrittenIsRead holds that what String writes is read as the same value.
 func TestWrittenIsRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -128,8 +156,16 @@ func TestWrittenIsRead(t *testing.T) {
 			t.Fatalf("%d: written %s, read %d, %v", b, b, got, err)
 		}
 		r := Rate{Events: rapid.Int64Min(1).Draw(t, "events"), Per: time.Duration(rapid.Int64Min(1).Draw(t, "per"))}
+		r.Unit = rapid.SampledFrom([]Unit{Count, Data, Time}).Draw(t, "unit")
+		if r.Unit == Time {
+			r.Events = 1 + r.Events%1e12
+		}
 		if got, err := ParseRate(r.String()); err != nil || got != r {
 			t.Fatalf("%+v: written %s, read %+v, %v", r, r, got, err)
+		}
+		a := Amount{N: r.Events, Unit: r.Unit}
+		if got, err := ParseAmount(a.String()); err != nil || got != a {
+			t.Fatalf("%+v: written %s, read %+v, %v", a, a, got, err)
 		}
 		c := Percent(rapid.Float64Range(0, 100).Draw(t, "percent"))
 		if got, err := ParsePercent(c.String()); err != nil || got != c {
@@ -151,14 +187,18 @@ func TestStringIsWhatPeopleWrite(t *testing.T) {
 	f(Duration(0), "0s")
 	f(Bytes(10<<20), "10mb")
 	f(Bytes(1536), "1536b")
-	f(Rate{100, time.Second}, "100/s")
-	f(Rate{1, 10 * time.Second}, "1/10s")
+	f(Rate{Events: 100, Per: time.Second}, "100/s")
+	f(Rate{Events: 1, Per: 10 * time.Second}, "1/10s")
+	f(Rate{Events: 10 << 20, Per: time.Second, Unit: Data}, "10mb/s")
+	f(Rate{Events: 20_000, Per: time.Second, Unit: Time}, "20s/s")
+	f(Amount{N: 1500, Unit: Time}, "1s500ms")
+	f(Amount{N: 3}, "3")
 	f(Rate{}, "")
 	f(Percent(12.5), "12.5%")
 }
 
 func TestExamplesOfTypesAreRead(t *testing.T) {
-	for _, into := range []Decoder{new(Duration), new(Bytes), new(Rate), new(Percent), new(Strings), new(Secret), new(Regexp)} {
+	for _, into := range []Decoder{new(Duration), new(Bytes), new(Rate), new(Amount), new(Percent), new(Strings), new(Secret), new(Regexp)} {
 		_, example := into.(Documenter).TypeDoc()
 		n, p := Parse("example", example, func(string) (string, bool) { return "x", true })
 		into.DecodeConf(n, p)
