@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"weir/internal/wire"
 )
 
 // An Error is an answer in Elasticsearch's shape that the gateway gives by itself. Filters return it; only the entry
@@ -17,6 +19,25 @@ type Error struct {
 	Reason     string        // for people: the value, the limit and the way out; never a secret
 	RetryAfter time.Duration // written as Retry-After in whole seconds, rounded up, when positive
 	Cause      error         // logged, never shown to the client
+	Fields     []wire.Field  // further header fields of the answer; neither they nor their bytes change
+
+	body []byte // see Prepared
+}
+
+// Prepared returns a copy of e that makes its body only once, for answers that are given again and again. Status, Type and
+// Reason of the copy must not be changed.
+func (e *Error) Prepared() *Error {
+	c := *e
+	c.body = e.AppendBody(nil)
+	return &c
+}
+
+// Body returns the JSON body of e, which must not be changed.
+func (e *Error) Body() []byte {
+	if e.body != nil {
+		return e.body
+	}
+	return e.AppendBody(nil)
 }
 
 // Errorf makes an Error with a formatted reason.

@@ -155,6 +155,12 @@ func (x *Exchange) Cancel() *wire.Cancel {
 	return &x.cancel
 }
 
+// BodyRead returns how many bytes of the request's body have been read from the client.
+func (x *Exchange) BodyRead() int64 { return x.requestBytes() }
+
+// Written returns how many bytes of the answer, head included, went to the client. It is final when a Releaser is called.
+func (x *Exchange) Written() int64 { return x.written }
+
 // HoldCancel makes the client's leaving not cancel the exchange as long as held returns true. A cache fill that other
 // callers wait for uses it. held is called from another goroutine.
 func (x *Exchange) HoldCancel(held func() bool) { x.hold.Store(&held) }

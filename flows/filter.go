@@ -124,6 +124,7 @@ type Builder struct {
 	flows     map[string]*Flow
 	edges     map[*Flow][]edge
 	flow      *Flow      // being built
+	name      string     // of the filter being built
 	node      *conf.Node // of the filter being built
 }
 
@@ -221,6 +222,9 @@ func (b *Builder) FlowName() string {
 	}
 	return b.flow.name
 }
+
+// FilterName returns the name of the filter being built, for messages and metrics: as configured, or else its kind's.
+func (b *Builder) FilterName() string { return b.name }
 
 // Flow returns the flow called name, which may be built later. It reports a problem and returns nil if there is none.
 func (b *Builder) Flow(name string, node *conf.Node) *Flow {

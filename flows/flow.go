@@ -218,8 +218,9 @@ func (b *Builder) link(f *Flow, n *conf.Node) *link {
 	if h.params.IsZero() {
 		b.node = n
 	}
+	b.name = l.name
 	l.filter = k.build(b, h.params)
-	b.node = nil
+	b.node, b.name = nil, ""
 	if l.filter == nil || !h.enabled {
 		return nil
 	}

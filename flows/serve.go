@@ -255,8 +255,11 @@ func (e *Entry) fail(x *Exchange, err error) {
 	if ee.Status >= 500 && ee.Cause != nil && x.Trace.Outcome != ClientGone {
 		e.logFailure(x, ee)
 	}
-	x.Reply(ee.Status, "application/json", ee.AppendBody(nil))
+	x.Reply(ee.Status, "application/json", ee.Body())
 	x.Response.Header.Add(gatewayName, gatewayValue)
+	for _, f := range ee.Fields {
+		x.Response.Header.Add(f.Name, f.Value)
+	}
 	if len(x.Trace.Cache) > 0 {
 		// A cache cannot say it where there is no answer yet but an error on its way up.
 		x.Response.Header.Add(cacheStatusName, x.Trace.Cache)
