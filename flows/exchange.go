@@ -112,6 +112,8 @@ type Exchange struct {
 	body    requestBody
 	scratch []byte // memory of snapshots and user names, kept
 	expect  *expectation
+
+	detached func() // ends the time limit of an exchange that Detach made
 }
 
 // A Releaser is something that an exchange gives back when its answer has been written.

@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -91,12 +92,15 @@ type Generation struct {
 	started int
 	refs    atomic.Int64 // exchanges in the generation, and one for being in force
 	drained chan struct{}
+	life    context.Context // ends when the generation goes out of force
+	retire  context.CancelFunc
 }
 
 // Generation makes a generation of all that b has built. Nothing runs before Start.
 func (b *Builder) Generation(number uint64, routers map[string]*Router, rt *Runtime, keeper *Keeper) *Generation {
 	rt.keeper, rt.Resources = keeper, b.identity()
 	g := &Generation{Number: number, rt: rt, routers: routers, drained: make(chan struct{})}
+	g.life, g.retire = context.WithCancel(context.Background())
 	for _, f := range b.flows {
 		for _, l := range f.links {
 			g.filters = append(g.filters, l.filter)
@@ -130,13 +134,16 @@ func (g *Generation) Router(name string) *Router { return g.routers[name] }
 
 // Retire takes the generation out of force. When its last exchange has ended its filters are stopped, what only it
 // held is closed, and the channel that Drained returns is closed.
-func (g *Generation) Retire() { g.leave() }
+func (g *Generation) Retire() {
+	g.retire()
+	g.leave()
+}
 
 // Drained returns a channel that is closed when the retired generation has stopped.
 func (g *Generation) Drained() <-chan struct{} { return g.drained }
 
 // Abandon ends a generation that failed to start or was never put in force.
-func (g *Generation) Abandon() { g.leave() }
+func (g *Generation) Abandon() { g.Retire() }
 
 // enter counts an exchange in. It returns false if the generation has drained.
 func (g *Generation) enter() bool {

@@ -28,7 +28,8 @@ type Config struct {
 	// URL parameters that are part of the key although they change no complete answer, such as timeout.
 	KeyArgs conf.Strings `conf:"key_args"`
 
-	Key KeyConfig `conf:",inline"`
+	Key   KeyConfig   `conf:",inline"`
+	Stale StaleConfig `conf:",inline"`
 }
 
 type cache struct {
@@ -44,7 +45,7 @@ func Cache() flows.Factory[Config] {
 		Default: func() Config {
 			return Config{
 				TTL: conf.Duration(defaultTTL), NowTTL: conf.Duration(defaultTTL), Store: "otter", MaxBytes: defaultMaxBytes,
-				MaxEntries: defaultMaxItems, MaxEntry: defaultMaxEntry, Key: defaultKey(),
+				MaxEntries: defaultMaxItems, MaxEntry: defaultMaxEntry, Key: defaultKey(), Stale: defaultStale(),
 			}
 		},
 		Build: func(b *flows.Builder, c Config) flows.Filter {
@@ -53,7 +54,7 @@ func Cache() flows.Factory[Config] {
 				return nil
 			}
 			f := &cache{
-				lookup: lookup{options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1},
+				lookup: lookup{options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1, stale: c.Stale.build()},
 				storing: newStoring(c.TTL, c.NowTTL, -1, c.MaxEntry,
 					limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries}),
 			}

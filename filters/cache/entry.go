@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"sync/atomic"
 	"time"
 
 	"weir/flows"
@@ -11,14 +12,21 @@ import (
 // with 200,000 entries and rounded up.
 const entryOverhead = 320
 
-// An Entry is an answer that may be given to others. It never changes, because it may be on its way to clients at any time,
-// and is never pooled for the same reason.
+// An Entry is an answer that may be given to others. What it says never changes, because it may be on its way to clients
+// at any time, and it is never pooled for the same reason.
 type Entry struct {
 	status int
 	fields []wire.Field // by allow-list
 	body   []byte
+	gzip   []byte    // body compressed, or nil
 	asked  time.Time // when the node was asked: the answer is as old as that
 	fresh  time.Time // until when it may be given
+
+	hits atomic.Int64 // how often it was given
+	// coded tells that somebody has seen to the compressed form, whether or not it was worth keeping.
+	coded atomic.Bool
+	// renewed is when it may be asked for anew in the background, in nanoseconds of Unix time.
+	renewed atomic.Int64
 }
 
 // newEntry copies the answer of x.
@@ -90,7 +98,7 @@ func kept(name []byte, status int) bool {
 
 // weight returns the bytes of memory that e takes.
 func (e *Entry) weight() int64 {
-	n := int64(entryOverhead + len(e.body))
+	n := int64(entryOverhead + len(e.body) + len(e.gzip))
 	for _, f := range e.fields {
 		n += int64(len(f.Name) + len(f.Value))
 	}
@@ -100,14 +108,30 @@ func (e *Entry) weight() int64 {
 // age returns how old the answer is.
 func (e *Entry) age(now time.Time) time.Duration { return max(0, now.Sub(e.asked)) }
 
-var opaqueID = []byte("X-Opaque-Id")
+var (
+	opaqueID        = []byte("X-Opaque-Id")
+	varyName        = []byte("Vary")
+	acceptEncoding  = []byte("Accept-Encoding")
+	contentEncoding = []byte("Content-Encoding")
+	codingGzip      = []byte("gzip")
+)
 
-// give makes e the response of x.
-func (e *Entry) give(x *flows.Exchange) {
-	x.Reply(e.status, "", e.body)
+// give makes e the response of x, in its compressed form if there is one and compressed is set. Nodes send no Vary although
+// they heed Accept-Encoding; caches between the gateway and the client need it.
+func (e *Entry) give(x *flows.Exchange, compressed bool) {
+	compressed = compressed && e.gzip != nil
+	if compressed {
+		x.Reply(e.status, "", e.gzip)
+	} else {
+		x.Reply(e.status, "", e.body)
+	}
 	for i := range e.fields {
 		x.Response.Header.Add(e.fields[i].Name, e.fields[i].Value)
 	}
+	if compressed {
+		x.Response.Header.Add(contentEncoding, codingGzip)
+	}
+	x.Response.Header.Add(varyName, acceptEncoding)
 	if id := x.Request.Header.Get("x-opaque-id"); id != nil {
 		x.Response.Header.Add(opaqueID, id) // as a node would
 	}

@@ -9,9 +9,6 @@ import (
 )
 
 const (
-	// joinable is how old a flight may be to be joined. A caller who gave up after the usual half minute and asks again
-	// must not be tied to an upstream call that hangs.
-	joinable = 30 * time.Second
 	// missFor is how long requests for a key whose answers cannot be shared do not wait for each other.
 	missFor = 30 * time.Second
 	// narrowCap is how many of those who waited for an answer that turned out to be too large go to the upstream at a time.
@@ -32,6 +29,7 @@ type flight struct {
 	// The fields below are set before done is closed and do not change then.
 	entry   *Entry // the answer, or nil
 	err     error  // of the upstream, instead of an answer
+	failed  bool   // the cluster could not answer
 	partial bool   // entry or err are only for callers with the same dropped parameters
 	why     query.Reason
 	dropped [32]byte
@@ -72,8 +70,9 @@ func newFlights() *flights {
 func (fs *flights) shard(key *query.Key) *flightShard { return &fs.shards[key[31]%flightShards] }
 
 // join returns the flight to wait for, or a new one that the caller leads and must land, or nil if the caller should go on
-// by itself. maxAge bounds how long ago the flight began; below 0 it does not matter.
-func (fs *flights) join(key *query.Key, now time.Time, maxAge time.Duration) (f *flight, lead bool) {
+// by itself. maxAge bounds how long ago the flight began; below 0 it does not matter. Nor is one joined that has run for
+// patience: a caller who gave up and asks again must not be tied to an upstream call that hangs.
+func (fs *flights) join(key *query.Key, now time.Time, maxAge, patience time.Duration) (f *flight, lead bool) {
 	s := fs.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +84,7 @@ func (fs *flights) join(key *query.Key, now time.Time, maxAge time.Duration) (f 
 	}
 	if f := s.open[*key]; f != nil {
 		age := now.Sub(f.begun)
-		if age < joinable && (maxAge < 0 || age < maxAge) {
+		if age < patience && (maxAge < 0 || age < maxAge) {
 			f.waiters.Add(1)
 			fs.waiting.Add(1)
 			return f, false

@@ -69,6 +69,9 @@ func stampede(r *rig, others int, first, other func() *flows.Exchange, script fu
 	return leader, c, release
 }
 
+// patience is how long flights are joined unless a test is about that.
+const patience = time.Minute
+
 func plain() *flows.Exchange { return request("/i/_search", `{}`) }
 
 func TestStampedeIsOneCall(t *testing.T) {
@@ -260,13 +263,13 @@ func TestErrorOfOtherParametersIsNotInherited(t *testing.T) {
 func TestOvertakenFlightLeavesTheNewerOne(t *testing.T) {
 	fs := newFlights()
 	key, now := query.Key{1}, time.Now()
-	old, _ := fs.join(&key, now, -1)
-	newer, lead := fs.join(&key, now, 0)
+	old, _ := fs.join(&key, now, -1, patience)
+	newer, lead := fs.join(&key, now, 0, patience)
 	if !lead || newer == old {
 		t.Fatal("joined a flight that is too old")
 	}
 	fs.land(old, now, false)
-	if f, lead := fs.join(&key, now, -1); lead || f != newer {
+	if f, lead := fs.join(&key, now, -1, patience); lead || f != newer {
 		t.Error("the newer flight was forgotten")
 	}
 }
@@ -280,7 +283,7 @@ func TestRefusalOfTheLeaderIsItsOwn(t *testing.T) {
 		if err := r.serve("main", x); !errors.Is(err, errLimited) {
 			t.Fatal(err)
 		}
-		f, lead := s.flights.join(&ticketOf.Get(x).key, time.Now(), -1)
+		f, lead := s.flights.join(&ticketOf.Get(x).key, time.Now(), -1, patience)
 		if f == nil || !lead {
 			t.Error("a refusal left a flight or a mark")
 		}
@@ -405,35 +408,42 @@ func TestWaitersFollowTheirOwnDemands(t *testing.T) {
 	})
 }
 
-// A flight that hangs must not hold all who come later.
-func TestOldFlightIsNotJoined(t *testing.T) {
+// A flight that hangs must neither hold those who wait for it nor let them loose together.
+func TestOneOfThoseWhoWaitTooLongAsksAnew(t *testing.T) {
 	bubbles(t, func(t *testing.T, r *rig) {
 		whole := r.node
-		_, c, release := stampede(r, 5, plain, plain, whole)
-		<-time.After(joinable)
-		wantStatus(t, r.ask("/i/_search", `{}`), "weir; fwd=miss; stored")
+		_, c, release := stampede(r, 300, plain, plain, whole)
+		<-time.After(29 * time.Second)
+		r.wantCalls(1)
+		<-time.After(2 * time.Second)
 		r.wantCalls(2)
+		if x := r.ask("/i/_search", `{}`); x.Trace.Outcome != flows.Hit {
+			t.Errorf("the second answer was not kept: %s", x.Trace.Cache)
+		}
 		close(release)
 		c.wg.Wait()
 		r.wantCalls(2)
+		if m := c.statuses(); m["weir; fwd=miss; stored"] != 2 || m["weir; fwd=miss; collapsed"]+hits(m) != 299 {
+			t.Errorf("got %v", m)
+		}
 	})
 }
 
 func TestHeld(t *testing.T) {
 	fs := newFlights()
 	key := query.Key{1}
-	f, lead := fs.join(&key, time.Now(), -1)
+	f, lead := fs.join(&key, time.Now(), -1, patience)
 	if !lead || f.held() {
 		t.Error("a flight without waiters is held")
 	}
-	if g, lead := fs.join(&key, time.Now(), -1); lead || g != f || !f.held() {
+	if g, lead := fs.join(&key, time.Now(), -1, patience); lead || g != f || !f.held() {
 		t.Error("a flight with a waiter is not held")
 	}
 	fs.leave(f)
 	if f.held() {
 		t.Error("held though the last waiter left")
 	}
-	fs.join(&key, time.Now(), -1)
+	fs.join(&key, time.Now(), -1, patience)
 	fs.land(f, time.Now(), false)
 	if f.held() {
 		t.Error("held though landed")
@@ -467,7 +477,7 @@ func TestMarksAreBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 10 * shardMarks {
 		key := query.Key{byte(i), byte(i >> 8)}
-		f, lead := fs.join(&key, now, -1)
+		f, lead := fs.join(&key, now, -1, patience)
 		if !lead {
 			t.Fatal("not the leader")
 		}
@@ -479,12 +489,12 @@ func TestMarksAreBounded(t *testing.T) {
 	// What has run out gives way before what has not.
 	last := query.Key{255, 255}
 	later := now.Add(missFor)
-	f, _ := fs.join(&last, later, -1)
+	f, _ := fs.join(&last, later, -1, patience)
 	fs.land(f, later, true)
 	if n := len(fs.shards[0].marks); n != 1 {
 		t.Errorf("%d marks after all ran out but one", n)
 	}
-	if f, _ := fs.join(&last, later, -1); f != nil {
+	if f, _ := fs.join(&last, later, -1, patience); f != nil {
 		t.Error("the fresh mark was forgotten")
 	}
 }

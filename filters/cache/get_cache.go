@@ -73,7 +73,8 @@ type GetCacheConfig struct {
 	// Largest answer that is stored; -1 leaves it to set_cache.
 	MaxResponseSize conf.Bytes `conf:"max_response_size" min:"-1"`
 
-	Key KeyConfig `conf:",inline"`
+	Key   KeyConfig   `conf:",inline"`
+	Stale StaleConfig `conf:",inline"`
 }
 
 // HashFactor adds to what makes two requests different. It takes nothing away from that.
@@ -110,7 +111,7 @@ func GetCache() flows.Factory[GetCacheConfig] {
 		Default: func() GetCacheConfig {
 			return GetCacheConfig{
 				CacheType: "otter", HashFactor: HashFactor{Path: true, Body: true}, MinResponseSize: -1, MaxResponseSize: -1,
-				Key: defaultKey(),
+				Key: defaultKey(), Stale: defaultStale(),
 			}
 		},
 		Build: buildGetCache,
@@ -136,7 +137,7 @@ func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
 	return &getCache{lookup{
 		options: o, pass: setOf(c.PassPatterns), flow: b.FlowName(),
 		must:  mustCache{methods: setOf(c.HashFactor.MustCache.Method), paths: setOf(c.HashFactor.MustCache.Path)},
-		least: int64(c.MinResponseSize), most: int64(c.MaxResponseSize),
+		least: int64(c.MinResponseSize), most: int64(c.MaxResponseSize), stale: c.Stale.build(),
 	}}
 }
 

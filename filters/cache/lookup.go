@@ -24,6 +24,7 @@ type lookup struct {
 	most    int64    // -1: as set_cache says
 	flow    string   // in which the filter is configured
 	keep    *storing // of the filter cache; nil for get_cache
+	stale   staleness
 
 	shared   *shared
 	keyer    *query.Keyer
@@ -44,12 +45,13 @@ const (
 	outcomeHit outcome = iota
 	outcomeMiss
 	outcomeShared
+	outcomeStale // an answer past its time
 	outcomeBypass
 	outcomeRefused // only-if-cached, and it was not
 	outcomes
 )
 
-var outcomeNames = [outcomes]string{"hit", "miss", "shared", "bypass", "refused"}
+var outcomeNames = [outcomes]string{"hit", "miss", "shared", "stale", "bypass", "refused"}
 
 // start readies l for requests.
 func (l *lookup) start(rt *flows.Runtime) error {
@@ -105,10 +107,19 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	}
 	fwd, now := "miss", time.Now()
 	if e := l.find(t); e != nil {
-		if fwd = t.refusal(e, now); fwd == "" {
+		switch fwd = t.refusal(e, now); {
+		case fwd == "":
+			if l.stale.renewsAhead(e, now) {
+				l.renew(x, next, t, e, now)
+			}
 			l.hit(x, t, e, now)
 			return nil
+		case t.mayGive(e, now, l.stale.whileRevalidate):
+			l.renew(x, next, t, e, now)
+			l.giveStale(x, t, e, now, detailRevalidate)
+			return nil
 		}
+		t.past = e
 	}
 	if t.verdict.OnlyIfCached {
 		l.requests[outcomeRefused].Inc()
@@ -139,7 +150,8 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 		return reasonPath, nil
 	case l.passes(x, t):
 		return reasonPass, nil
-	case refusesPlain(&x.Request.Header):
+	}
+	if t.accepts = codingsOf(&x.Request.Header); !t.accepts.plain {
 		return reasonCoding, nil
 	}
 	body, why, err := requestBody(x, int64(l.options.MaxBody))
@@ -227,7 +239,8 @@ func (l *lookup) find(t *ticket) (e *Entry) {
 			e = nil
 		}
 	}()
-	return l.shared.find(&t.key)
+	t.store, e = l.shared.find(&t.key)
+	return e
 }
 
 // refusal returns why e does not answer the request, in the words of RFC 9211 section 2.2, or "".
@@ -244,9 +257,17 @@ func (t *ticket) refusal(e *Entry, now time.Time) string {
 // hit answers x with e.
 func (l *lookup) hit(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 	l.requests[outcomeHit].Inc()
+	l.give(x, t, e)
+	t.sayHit(x, e.age(now), e.fresh.Sub(now), "")
+}
+
+// give makes e the response of x, in the form that its client likes best.
+func (l *lookup) give(x *flows.Exchange, t *ticket, e *Entry) {
 	x.Trace.Outcome = flows.Hit
-	e.give(x)
-	t.sayHit(x, e.age(now), e.fresh.Sub(now))
+	if e.hits.Add(1) > 1 && t.accepts.gzip && e.gzip == nil {
+		e = t.store.compress(&t.key, e)
+	}
+	e.give(x, t.accepts.gzip)
 }
 
 // fetch gets an answer from next, or waits for that of another request like x.
@@ -256,18 +277,25 @@ func (l *lookup) fetch(x *flows.Exchange, next flows.Handler, t *ticket, fwd str
 		maxAge = 0
 	}
 	for tries := 0; tries < 2; {
-		f, lead := l.shared.flights.join(&t.key, time.Now(), maxAge)
+		f, lead := l.shared.flights.join(&t.key, time.Now(), maxAge, l.stale.maxWait)
 		switch {
 		case f == nil:
 			return l.alone(x, next, t, fwd)
 		case lead:
 			return l.lead(x, next, t, f, fwd)
 		}
-		if !f.wait(x) {
-			l.shared.flights.leave(f)
-			return errClientLeft
-		}
+		end := f.wait(x, l.stale.maxWait)
 		l.shared.flights.leave(f)
+		switch {
+		case end == waitLeft:
+			return errClientLeft
+		case end == waitLate && l.rescue(x, t):
+			return nil
+		case end == waitLate:
+			continue // of all who waited that long one asks anew, and the others wait for it
+		case f.failed && l.rescue(x, t):
+			return nil
+		}
 		if f.serves(&t.verdict.Dropped) {
 			return l.collapse(x, t, f, fwd)
 		}
@@ -281,13 +309,26 @@ func (l *lookup) fetch(x *flows.Exchange, next flows.Handler, t *ticket, fwd str
 	return l.alone(x, next, t, fwd)
 }
 
-// wait waits until f has landed, and returns false if the client of x left before.
-func (f *flight) wait(x *flows.Exchange) bool {
+// A waitEnd says how a wait for a flight ended.
+type waitEnd uint8
+
+const (
+	waitLanded waitEnd = iota
+	waitLeft           // the client left before
+	waitLate           // the flight takes too long
+)
+
+// wait waits until f has landed, as long as the client of x is there and f is younger than patience.
+func (f *flight) wait(x *flows.Exchange, patience time.Duration) waitEnd {
+	late := time.NewTimer(time.Until(f.begun.Add(patience)))
+	defer late.Stop()
 	select {
 	case <-f.done:
-		return true
+		return waitLanded
 	case <-x.Cancel().Done():
-		return false
+		return waitLeft
+	case <-late.C:
+		return waitLate
 	}
 }
 
@@ -296,7 +337,7 @@ func (l *lookup) collapse(x *flows.Exchange, t *ticket, f *flight, fwd string) e
 	l.requests[outcomeShared].Inc()
 	if f.entry != nil {
 		x.Trace.Outcome = flows.Shared
-		f.entry.give(x)
+		f.entry.give(x, false)
 	}
 	t.sayForward(x, fwd, "collapsed", f.why)
 	return f.err
@@ -317,6 +358,9 @@ func (l *lookup) squeeze(x *flows.Exchange, next flows.Handler, t *ticket, f *fl
 func (l *lookup) alone(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
 	l.requests[outcomeMiss].Inc()
 	err := l.forward(x, next, t)
+	if failed(x, err) && l.rescue(x, t) {
+		return nil
+	}
 	l.sayMiss(x, t, fwd)
 	return err
 }
@@ -332,11 +376,20 @@ func (l *lookup) lead(x *flows.Exchange, next flows.Handler, t *ticket, f *fligh
 	}
 	l.requests[outcomeMiss].Inc()
 	x.HoldCancel(f.held)
+	err = l.fill(x, next, t, f)
+	if failed(x, err) && l.rescue(x, t) {
+		return nil
+	}
+	l.sayMiss(x, t, fwd)
+	return err
+}
+
+// fill forwards x, and lands f with what comes of it.
+func (l *lookup) fill(x *flows.Exchange, next flows.Handler, t *ticket, f *flight) (err error) {
 	returned := false
 	defer func() { l.land(x, t, f, err, returned) }() // also when a filter below panics
 	err = l.forward(x, next, t)
 	returned = true
-	l.sayMiss(x, t, fwd)
 	return err
 }
 
@@ -350,6 +403,10 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 		err = l.keep.offer(x, t)
 	}
 	t.open = false
+	if x.Trace.Outcome == flows.Upstream && err == nil && refusal(x.Response.Status) {
+		l.shared.forget(&t.key)
+		t.past = nil
+	}
 	switch {
 	case t.offered:
 	case err != nil || !x.Response.Answered():
@@ -358,6 +415,12 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 		t.why = reasonNotOffered
 	}
 	return err
+}
+
+// refusal tells whether a status says that there is no such answer for this caller any more: the password was revoked, the
+// index is gone. What is kept must not be given again, however fresh it is.
+func refusal(status int) bool {
+	return 400 <= status && status < 500 && status != 408 && status != 429
 }
 
 // sayMiss says what became of an answer from below.
@@ -374,6 +437,7 @@ func (l *lookup) sayMiss(x *flows.Exchange, t *ticket, fwd string) {
 // land ends the flight that x led.
 func (l *lookup) land(x *flows.Exchange, t *ticket, f *flight, err error, returned bool) {
 	mark := false
+	f.failed = returned && failed(x, err)
 	switch {
 	case t.entry != nil:
 		f.entry = t.entry

@@ -51,7 +51,7 @@ func TestMissThenHit(t *testing.T) {
 		for _, f := range second.Response.Header.Fields() {
 			names = append(names, string(f.Name))
 		}
-		if diff := cmp.Diff([]string{"Content-Type", "X-elastic-product", "Age", "Cache-Status"}, names); diff != "" {
+		if diff := cmp.Diff([]string{"Content-Type", "X-elastic-product", "Vary", "Age", "Cache-Status"}, names); diff != "" {
 			t.Errorf("fields of a hit: -want +got\n%s", diff)
 		}
 		if second.Response.Status != 200 || second.Trace.Outcome != flows.Hit || first.Trace.Outcome != flows.Upstream {
@@ -347,7 +347,7 @@ func TestJitter(t *testing.T) {
 		lives := map[time.Duration]bool{}
 		for i := range 200 {
 			x := r.ask(fmt.Sprintf("/i%d/_search", i), `{}`)
-			e := r.shared().find(&ticketOf.Get(x).key)
+			_, e := r.shared().find(&ticketOf.Get(x).key)
 			life := time.Until(e.fresh)
 			if life < 9*time.Second || life > 11*time.Second {
 				t.Fatalf("an answer lives %s, want 10s within a tenth", life)

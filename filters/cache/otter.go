@@ -49,6 +49,16 @@ func (s *otterStore) Set(key query.Key, e *Entry) {
 	}
 }
 
+func (s *otterStore) Delete(key query.Key) { s.cache.Invalidate(key) }
+
+func (s *otterStore) Range(f func(key query.Key, e *Entry) bool) {
+	for key, e := range s.cache.All() {
+		if !f(key, e) {
+			return
+		}
+	}
+}
+
 func (s *otterStore) Len() int { return s.cache.EstimatedSize() }
 
 func (s *otterStore) Bytes() int64 { return int64(s.cache.WeightedSize()) }

@@ -3,7 +3,9 @@ package cache
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -29,7 +31,10 @@ type rig struct {
 	flows   map[string]*flows.Flow
 	rt      *flows.Runtime
 	calls   atomic.Int64
-	node    func(x *flows.Exchange, call int64) error // fills the response
+
+	mu   sync.Mutex // guards the field below
+	open []*flows.Exchange
+	node func(x *flows.Exchange, call int64) error // fills the response
 }
 
 type nodeFilter struct{ r *rig }
@@ -82,6 +87,7 @@ func newRig(t *testing.T, text string) *rig {
 	r.node = func(x *flows.Exchange, call int64) error { reply(x, 200, complete(x, call)); return nil }
 	r.load(text)
 	t.Cleanup(func() {
+		r.end()
 		r.gen.Retire()
 		<-r.gen.Drained()
 	})
@@ -107,6 +113,7 @@ func (r *rig) load(text string) {
 		r.t.Fatal(err)
 	}
 	if old := r.gen; old != nil {
+		r.end()
 		old.Retire()
 		<-old.Drained()
 	}
@@ -115,6 +122,16 @@ func (r *rig) load(text string) {
 		name := n.Get("name").Scalar()
 		r.flows[name] = b.Flow(name, n)
 	}
+}
+
+// end ends all exchanges that were served.
+func (r *rig) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.open {
+		x.End()
+	}
+	r.open = nil
 }
 
 // shared returns what the filters share.
@@ -129,6 +146,14 @@ func (r *rig) shared() *shared {
 
 // serve runs x through a flow.
 func (r *rig) serve(flow string, x *flows.Exchange) error {
+	r.mu.Lock()
+	if !slices.Contains(r.open, x) {
+		if !r.gen.Adopt(x) {
+			r.t.Error("the generation has ended")
+		}
+		r.open = append(r.open, x)
+	}
+	r.mu.Unlock()
 	return r.flows[flow].Serve(x)
 }
 

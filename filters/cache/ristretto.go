@@ -23,6 +23,7 @@ type ristrettoStore struct {
 	cache    *ristretto.Cache[uint64, *ristrettoItem]
 	limits   limits
 	entries  atomic.Int64
+	index    sync.Map     // hash of the key to *ristrettoItem, for Range: the library cannot list what it holds
 	waiting  atomic.Int64 // bytes in the write queue
 	queueMax int64
 
@@ -54,6 +55,7 @@ func newRistretto(l limits, evicted func()) (*ristrettoStore, error) {
 		OnExit: func(i *ristrettoItem) {
 			if i != nil {
 				s.entries.Add(-1)
+				s.index.CompareAndDelete(hashOf(&i.key), i)
 			}
 		},
 	})
@@ -84,9 +86,32 @@ func (s *ristrettoStore) Set(key query.Key, e *Entry) {
 	h := hashOf(&key)
 	s.cache.Del(h)
 	cost := s.limits.cost(e)
-	if s.waiting.Add(cost) > s.queueMax || !s.cache.Set(h, &ristrettoItem{key, e}, 0) {
+	i := &ristrettoItem{key, e}
+	if s.waiting.Add(cost) > s.queueMax {
+		s.waiting.Add(-cost)
+		return
+	}
+	s.index.Store(h, i) // before the library can let go of it
+	if !s.cache.Set(h, i, 0) {
+		s.index.CompareAndDelete(h, i)
 		s.waiting.Add(-cost)
 	}
+}
+
+func (s *ristrettoStore) Delete(key query.Key) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.closed {
+		s.cache.Del(hashOf(&key))
+	}
+}
+
+func (s *ristrettoStore) Range(f func(key query.Key, e *Entry) bool) {
+	s.index.Range(func(_, value any) bool {
+		i, _ := value.(*ristrettoItem)
+		// What is still in the write queue cannot be had yet, but it will be.
+		return f(i.key, i.entry)
+	})
 }
 
 func (s *ristrettoStore) Len() int { return int(max(0, s.entries.Load())) }
@@ -106,5 +131,6 @@ func (s *ristrettoStore) Close() {
 	if !s.closed {
 		s.closed = true
 		s.cache.Close()
+		s.index.Clear()
 	}
 }

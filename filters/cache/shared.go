@@ -28,6 +28,8 @@ type shared struct {
 	faults  *obs.Throttle
 	metrics sharedMetrics
 
+	renewals atomic.Int64 // that run now
+
 	mu sync.Mutex // guards changes of stores
 }
 
@@ -43,6 +45,7 @@ type sharedMetrics struct {
 	unstored  map[query.Reason]obs.Counter
 	stored    obs.Counter
 	evictions map[string]obs.Counter
+	renewals  [renewals]obs.Counter
 	faults    obs.Counter
 }
 
@@ -74,6 +77,10 @@ func (s *shared) register(m *obs.Metrics) {
 	}
 	for _, why := range unstoredReasons {
 		s.metrics.unstored[why] = unstored.With(string(why))
+	}
+	renewed := m.Counter("weir_cache_renewals_total", "Answers asked for anew in the background, by what came of it.", "outcome")
+	for i := range s.metrics.renewals {
+		s.metrics.renewals[i] = renewed.With(renewalNames[i])
 	}
 	entries := m.GaugeFunc("weir_cache_entries", "Answers in the cache, those that are too old to be given included.", "store")
 	size := m.GaugeFunc("weir_cache_bytes", "Memory that the answers in the cache take.", "store")
@@ -124,14 +131,21 @@ func (s *shared) change(f func([]*store) []*store) {
 	s.stores.Store(&list)
 }
 
-// find returns the entry under key, however old, or nil.
-func (s *shared) find(key *query.Key) *Entry {
+// find returns the entry under key, however old, and where it is, or nil.
+func (s *shared) find(key *query.Key) (*store, *Entry) {
 	for _, st := range *s.stores.Load() {
 		if e := st.Get(*key); e != nil {
-			return e
+			return st, e
 		}
 	}
-	return nil
+	return nil, nil
+}
+
+// forget removes what is kept under key.
+func (s *shared) forget(key *query.Key) {
+	for _, st := range *s.stores.Load() {
+		st.drop(key)
+	}
 }
 
 // put stores e, unless what is stored was asked for later: of two answers that overtook each other the newer one stays.
@@ -141,6 +155,22 @@ func (s *store) put(key *query.Key, e *Entry) {
 	if old := s.Get(*key); old == nil || !old.asked.After(e.asked) {
 		s.Set(*key, e)
 	}
+}
+
+// replace puts fresh, which says the same, in the place of old, unless something else has taken it.
+func (s *store) replace(key *query.Key, old, fresh *Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Get(*key) == old {
+		s.Set(*key, fresh)
+	}
+}
+
+// drop removes what is under key.
+func (s *store) drop(key *query.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Delete(*key)
 }
 
 // fault notes that the cache itself failed. Whatever fails here, the request goes on without the cache.

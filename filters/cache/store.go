@@ -16,6 +16,10 @@ type Store interface {
 	Get(key query.Key) *Entry
 	// Set puts e in the place of what is under key.
 	Set(key query.Key, e *Entry)
+	// Delete forgets the entry under key.
+	Delete(key query.Key)
+	// Range calls f for entries until it returns false, in no order. Those that are set while it runs may be left out.
+	Range(f func(key query.Key, e *Entry) bool)
 	// Len returns about how many entries there are.
 	Len() int
 	// Bytes returns about how many bytes the entries take.

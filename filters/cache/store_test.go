@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -122,6 +123,118 @@ func TestStoreNeverKeepsTheOlderOfTwo(t *testing.T) {
 			}
 		}
 		t.Logf("%d of 5000 are missing", missing)
+	})
+}
+
+func TestStoreForgets(t *testing.T) {
+	stores(t, roomy, func(t *testing.T, s Store, settle func(), evicted *atomic.Int64) {
+		for i := range uint64(100) {
+			s.Set(keyOf(i), entryOf(100, byte(i)))
+		}
+		settle()
+		listed := map[query.Key]byte{}
+		s.Range(func(key query.Key, e *Entry) bool {
+			listed[key] = e.body[0]
+			return true
+		})
+		for i := range uint64(100) {
+			if got, ok := listed[keyOf(i)]; ok && got != byte(i) {
+				t.Errorf("key %d is listed with the entry of another", i)
+			}
+			if e := s.Get(keyOf(i)); e != nil && listed[keyOf(i)] != byte(i) {
+				t.Errorf("key %d is there and not listed", i)
+			}
+			if i%2 == 0 {
+				s.Delete(keyOf(i))
+			}
+			if i%2 == 0 && s.Get(keyOf(i)) != nil {
+				t.Errorf("key %d is there though it was deleted", i)
+			}
+		}
+		settle()
+		n := 0
+		s.Range(func(query.Key, *Entry) bool { n++; return n < 10 })
+		if n != 10 {
+			t.Errorf("Range called %d times, want 10", n)
+		}
+		if s.Len() > 50 || s.Bytes() > 50*420 || evicted.Load() != 0 {
+			t.Errorf("%d entries of %d bytes are left, %d evictions", s.Len(), s.Bytes(), evicted.Load())
+		}
+		s.Close()
+		s.Range(func(query.Key, *Entry) bool { t.Error("a closed store lists entries"); return false })
+		s.Delete(keyOf(1))
+	})
+}
+
+func TestStoreCountsTheCompressedForm(t *testing.T) {
+	stores(t, roomy, func(t *testing.T, s Store, settle func(), _ *atomic.Int64) {
+		st := &store{Store: s}
+		e := entryOf(100_000, 7)
+		s.Set(keyOf(1), e)
+		settle()
+		before := s.Bytes()
+		key := keyOf(1)
+		coded := st.compress(&key, e)
+		settle()
+		if got := s.Get(key); got != nil && got != coded {
+			t.Error("the entry with the compressed form is not in the store")
+		}
+		if s.Get(key) != nil && s.Bytes() != before+int64(len(coded.gzip)) {
+			t.Errorf("%d bytes with the compressed form of %d, %d before", s.Bytes(), len(coded.gzip), before)
+		}
+		// What has taken its place meanwhile stays.
+		newer := entryOf(100_000, 8)
+		s.Set(key, newer)
+		settle()
+		st.replace(&key, e, coded)
+		if got := s.Get(key); got != nil && got != newer {
+			t.Error("an older answer took the place of a newer one")
+		}
+	})
+}
+
+// Sixteen writers churn answers of a kilobyte to a megabyte through a store of 64 MiB, as a busy gateway does.
+func TestMemoryUnderChurn(t *testing.T) {
+	const budget = 64 << 20
+	stores(t, limits{maxBytes: budget, maxItems: 1_000_000}, func(t *testing.T, s Store, settle func(), _ *atomic.Int64) {
+		sizes := [...]int{1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
+		most := atomic.Int64{}
+		var wg sync.WaitGroup
+		for g := range uint64(16) {
+			wg.Go(func() {
+				for i := range uint64(300) {
+					n := g*1000 + i
+					s.Set(keyOf(n), entryOf(sizes[n%uint64(len(sizes))], byte(n)))
+					if e := s.Get(keyOf(n / 2)); e != nil && !intact(e) {
+						t.Errorf("entry %d changed while it was in the store", n/2)
+					}
+					for now := s.Bytes(); ; {
+						old := most.Load()
+						if now <= old || most.CompareAndSwap(old, now) {
+							break
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		settle()
+		// Each writer may be between counting in and pushing out one entry of the largest size.
+		if got := most.Load(); got > budget+16*(1<<20+entryOverhead) {
+			t.Errorf("%d bytes were accounted for, over the budget of %d", got, budget)
+		}
+		if got := s.Bytes(); got > budget {
+			t.Errorf("%d bytes at rest, over the budget of %d", got, budget)
+		}
+		held := int64(0)
+		s.Range(func(_ query.Key, e *Entry) bool { held += e.weight(); return true })
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		const base = 48 << 20 // the test itself, its tables, the race detector
+		if held > budget || m.HeapAlloc > 2*budget+base {
+			t.Errorf("%d bytes are held and the heap has %d, want at most %d and %d", held, m.HeapAlloc, budget, 2*budget+base)
+		}
 	})
 }
 

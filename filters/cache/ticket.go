@@ -15,6 +15,9 @@ type ticket struct {
 	request query.Request
 	key     query.Key
 	verdict query.Verdict
+	accepts codings
+	store   *store // in which an entry was found
+	past    *Entry // an entry that does not answer the request while nodes do
 	asked   time.Time
 	least   int64 // bytes of an answer that the filter above wants stored
 	most    int64 // -1: no limit of its own
@@ -47,6 +50,7 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 	t.busy = true
 	t.scratch = t.scratch[:0]
 	t.open, t.offered, t.stored, t.entry, t.why = false, false, false, nil, ""
+	t.store, t.past = nil, nil
 	return t
 }
 
@@ -70,14 +74,18 @@ func (t *ticket) say(x *flows.Exchange, from int) {
 	}
 }
 
-// sayHit says that x was answered by an entry of that age which may be given for ttl more.
-func (t *ticket) sayHit(x *flows.Exchange, age, ttl time.Duration) {
+// sayHit says that x was answered by an entry of that age which may be given for ttl more, or might have been until ttl
+// ago: then detail says why it was given yet.
+func (t *ticket) sayHit(x *flows.Exchange, age, ttl time.Duration, detail string) {
 	from := len(t.scratch)
 	t.scratch = strconv.AppendInt(t.scratch, int64(age/time.Second), 10)
 	x.Response.Header.Add(ageName, t.scratch[from:len(t.scratch):len(t.scratch)])
 	from = len(t.scratch)
 	t.scratch = append(t.scratch, "weir; hit; ttl="...)
 	t.scratch = strconv.AppendInt(t.scratch, int64(ttl/time.Second), 10)
+	if detail != "" {
+		t.scratch = append(append(t.scratch, "; detail="...), detail...)
+	}
 	t.say(x, from)
 }
 

@@ -1,0 +1,168 @@
+package cache
+
+import (
+	"errors"
+	"time"
+
+	"weir/elastic"
+	"weir/flows"
+	"weir/internal/conf"
+)
+
+// StaleConfig says when an answer is given whose time is over. All cache filters that look for answers have it.
+type StaleConfig struct {
+	// How long after its time an answer is still given while a new one is asked for in the background (RFC 5861); 0 is
+	// never. It adds to how old an answer may be.
+	StaleWhileRevalidate conf.Duration `conf:"stale_while_revalidate" min:"0s"`
+	// How long after its time an answer is given when the cluster cannot answer: it fails with 429, 500, 502, 503 or 504,
+	// no node can be reached, or the answer takes longer than max_wait; 0 is never.
+	StaleIfError conf.Duration `conf:"stale_if_error" min:"0s"`
+	// How long before the end of its time an answer that is asked for often is asked for anew in the background, so that
+	// nobody waits for it; 0 is never.
+	RefreshAhead conf.Duration `conf:"refresh_ahead" min:"0s"`
+	// How long a request waits for the answer to another one like it. Of those that waited so long one asks a node, and
+	// the others wait for that.
+	MaxWait conf.Duration `conf:"max_wait" min:"10ms"`
+}
+
+func defaultStale() StaleConfig { return StaleConfig{MaxWait: conf.Duration(30 * time.Second)} }
+
+// staleness is a StaleConfig at work.
+type staleness struct {
+	whileRevalidate, ifError, ahead, maxWait time.Duration
+}
+
+func (c *StaleConfig) build() staleness {
+	return staleness{
+		whileRevalidate: c.StaleWhileRevalidate.Std(), ifError: c.StaleIfError.Std(), ahead: c.RefreshAhead.Std(),
+		maxWait: c.MaxWait.Std(),
+	}
+}
+
+const (
+	// hotHits is how often an answer was given that is worth being renewed before somebody misses it.
+	hotHits = 3
+	// renewEvery is how often at most one answer is asked for anew in the background. While the cluster fails each try
+	// may fail.
+	renewEvery = time.Second
+	// renewLimit is how long a renewal may take, and maxRenewals how many run at a time in the process.
+	renewLimit  = time.Minute
+	maxRenewals = 32
+)
+
+// Why an answer was given whose time is over, in the detail of Cache-Status.
+const (
+	detailRevalidate = "stale-while-revalidate"
+	detailError      = "stale-if-error"
+)
+
+// renewsAhead tells whether e, which is fresh, is to be renewed.
+func (s *staleness) renewsAhead(e *Entry, now time.Time) bool {
+	return s.ahead > 0 && e.fresh.Sub(now) <= s.ahead && e.hits.Load() >= hotHits
+}
+
+// mayGive tells whether e may be given within a window behind its time.
+func (t *ticket) mayGive(e *Entry, now time.Time, window time.Duration) bool {
+	return window > 0 && now.Before(e.fresh.Add(window)) && !t.verdict.Refresh &&
+		(t.verdict.MaxAge < 0 || e.age(now) <= t.verdict.MaxAge)
+}
+
+// giveStale answers x with e, whose time is over.
+func (l *lookup) giveStale(x *flows.Exchange, t *ticket, e *Entry, now time.Time, detail string) {
+	l.requests[outcomeStale].Inc()
+	l.give(x, t, e)
+	t.sayHit(x, e.age(now), e.fresh.Sub(now), detail)
+}
+
+// rescue answers x with an answer whose time is over, if there is one that may be given when the cluster fails.
+func (l *lookup) rescue(x *flows.Exchange, t *ticket) bool {
+	now := time.Now()
+	if t.past == nil || !t.mayGive(t.past, now, l.stale.ifError) {
+		return false
+	}
+	l.giveStale(x, t, t.past, now, detailError)
+	return true
+}
+
+// failed tells whether the cluster could not answer x. What a limit or a rule of the gateway refuses is no such failure,
+// and neither is an answer that says no.
+func failed(x *flows.Exchange, err error) bool {
+	if x.Trace.Outcome != flows.Upstream || x.Cancel().Fired() {
+		return false
+	}
+	status := x.Response.Status
+	if err != nil {
+		status = 500
+		if ee := (*elastic.Error)(nil); errors.As(err, &ee) {
+			status = ee.Status
+		}
+	}
+	switch status {
+	case 429, 500, 502, 503, 504:
+		return true
+	}
+	return false
+}
+
+// renew asks for the answer under the ticket's key anew, in the background, unless that was tried a moment ago or is
+// being done.
+func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entry, now time.Time) {
+	due := e.renewed.Load()
+	if now.UnixNano() < due || !e.renewed.CompareAndSwap(due, now.Add(renewEvery).UnixNano()) {
+		return
+	}
+	s := l.shared
+	if s.renewals.Add(1) > maxRenewals {
+		s.renewals.Add(-1)
+		s.metrics.renewals[renewalSkipped].Inc()
+		return
+	}
+	f, lead := s.flights.join(&t.key, now, -1, l.stale.maxWait)
+	if !lead {
+		if f != nil {
+			s.flights.leave(f)
+		}
+		s.renewals.Add(-1)
+		return
+	}
+	d := x.Detach(renewLimit)
+	if d == nil {
+		s.renewals.Add(-1)
+		s.flights.land(f, now, false)
+		return
+	}
+	td := s.take(d)
+	td.key, td.verdict, td.request.API, td.least, td.most = t.key, t.verdict, t.request.API, t.least, t.most
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.fault(p)
+			}
+			s.renewals.Add(-1)
+			d.End()
+		}()
+		err := l.fill(d, next, td, f)
+		how := renewalStored
+		switch {
+		case td.stored:
+		case failed(d, err):
+			how = renewalFailed
+		default:
+			how = renewalRejected
+		}
+		s.metrics.renewals[how].Inc()
+	}()
+}
+
+// A renewal says what became of a renewal.
+type renewal uint8
+
+const (
+	renewalStored   renewal = iota
+	renewalFailed           // the cluster could not answer
+	renewalRejected         // there was an answer, which was not stored
+	renewalSkipped          // too many were running
+	renewals
+)
+
+var renewalNames = [renewals]string{"stored", "failed", "rejected", "skipped"}

@@ -1,0 +1,254 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/elastic"
+	"weir/flows"
+)
+
+// stale runs a test in a bubble, over a cache with these settings, in both spellings.
+func stale(t *testing.T, settings string, f func(t *testing.T, r *rig)) {
+	t.Run("get_cache and set_cache", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f(t, newRig(t, `[{name: main, filter: [{get_cache: {`+settings+`}}, {limit: {}}, {node: {}}, {set_cache: {cache_ttl: 10s}}]}]`))
+		})
+	})
+	t.Run("cache", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f(t, newRig(t, `[{name: main, filter: [{cache: {ttl: 10s, `+settings+`}}, {limit: {}}, {node: {}}]}]`))
+		})
+	})
+}
+
+// answeredBy returns the number of the call whose answer x has.
+func answeredBy(t *testing.T, x *flows.Exchange) int {
+	t.Helper()
+	var n int
+	if _, err := fmt.Sscanf(bodyOf(x), `{"took":%d,`, &n); err != nil {
+		t.Fatalf("%s: %v", bodyOf(x), err)
+	}
+	return n
+}
+
+func TestStaleWhileRevalidate(t *testing.T) {
+	stale(t, "stale_while_revalidate: 20s", func(t *testing.T, r *rig) {
+		r.ask("/i/_search", `{}`, "Authorization", "a", "X-Opaque-Id", "first")
+		<-time.After(12 * time.Second)
+		hold, whole := make(chan struct{}), r.node
+		r.node = func(x *flows.Exchange, call int64) error {
+			<-hold
+			if string(x.Request.Header.Get("authorization")) != "a" || string(x.Request.Path) != "/i/_search" {
+				t.Errorf("renewed with %v", x.Request.Header.Fields())
+			}
+			return whole(x, call)
+		}
+		for range 50 {
+			x := r.ask("/i/_search", `{}`, "Authorization", "a", "X-Opaque-Id", "second")
+			if n := answeredBy(t, x); n != 1 || !strings.HasSuffix(field(x, "cache-status"), "; detail=stale-while-revalidate") ||
+				!strings.HasPrefix(field(x, "cache-status"), "weir; hit; ttl=-") || field(x, "age") != "12" {
+				t.Fatalf("answer %d, Cache-Status %s, Age %s", n, field(x, "cache-status"), field(x, "age"))
+			}
+		}
+		synctest.Wait()
+		r.wantCalls(2) // one renewal for all of them
+		close(hold)
+		synctest.Wait()
+		x := r.ask("/i/_search", `{}`, "Authorization", "a")
+		if answeredBy(t, x) != 2 || x.Trace.Outcome != flows.Hit || strings.Contains(field(x, "cache-status"), "stale") {
+			t.Errorf("after the renewal: %s %s", bodyOf(x), field(x, "cache-status"))
+		}
+		if r.count("weir_cache_renewals_total", "stored") != 1 || r.count("weir_cache_requests_total", "main", "stale") != 50 {
+			t.Error("the metrics do not say one renewal and 50 stale answers")
+		}
+		// Beyond its window it is gone, and so it is for who wants none that old.
+		r.node = whole
+		<-time.After(12 * time.Second)
+		wantStatus(t, r.ask("/i/_search", `{}`, "Authorization", "a", "Cache-Control", "max-age=3"), "weir; fwd=stale; stored")
+		<-time.After(40 * time.Second)
+		wantStatus(t, r.ask("/i/_search", `{}`, "Authorization", "a"), "weir; fwd=stale; stored")
+	})
+}
+
+// A renewal that fails does not make each of those who ask a call to a cluster in trouble.
+func TestRenewalsAreHeldBackWhileTheyFail(t *testing.T) {
+	stale(t, "stale_while_revalidate: 1m", func(t *testing.T, r *rig) {
+		r.ask("/i/_search", `{}`)
+		<-time.After(12 * time.Second)
+		r.node = func(x *flows.Exchange, _ int64) error { reply(x, 503, `{"error":{},"status":503}`); return nil }
+		for range 100 {
+			r.ask("/i/_search", `{}`)
+			synctest.Wait()
+			<-time.After(50 * time.Millisecond)
+		}
+		if n := r.calls.Load() - 1; n < 4 || n > 6 {
+			t.Errorf("%d renewals in 5 s, want about one a second", n)
+		}
+		if r.count("weir_cache_renewals_total", "failed") == 0 {
+			t.Error("failures are not counted")
+		}
+	})
+}
+
+// What the node refuses by now is not given again, however good it still looked.
+func TestRefusalEndsWhatIsKept(t *testing.T) {
+	for _, status := range []int{401, 403, 404} {
+		stale(t, "stale_while_revalidate: 1m, stale_if_error: 1m", func(t *testing.T, r *rig) {
+			r.ask("/i/_search", `{}`)
+			<-time.After(12 * time.Second)
+			r.node = func(x *flows.Exchange, _ int64) error { reply(x, status, `{"error":{}}`); return nil }
+			r.ask("/i/_search", `{}`) // stale; renewed behind it
+			synctest.Wait()
+			if x := r.ask("/i/_search", `{}`); x.Response.Status != status {
+				t.Errorf("got %d %s, want %d", x.Response.Status, field(x, "cache-status"), status)
+			}
+		})
+	}
+}
+
+func TestRefreshAhead(t *testing.T) {
+	stale(t, "refresh_ahead: 5s", func(t *testing.T, r *rig) {
+		for range 2 {
+			r.ask("/cold/_search", `{}`)
+		}
+		for range hotHits + 1 {
+			r.ask("/hot/_search", `{}`)
+		}
+		r.wantCalls(2)
+		<-time.After(7 * time.Second)
+		for range 10 {
+			if x := r.ask("/hot/_search", `{}`); x.Trace.Outcome != flows.Hit {
+				t.Errorf("hot: %s", field(x, "cache-status"))
+			}
+			r.ask("/cold/_search", `{}`)
+			synctest.Wait()
+		}
+		// The cold one has become hot on the way.
+		r.wantCalls(4)
+		<-time.After(5 * time.Second) // past the time of the first answers
+		for _, target := range []string{"/hot/_search", "/cold/_search"} {
+			if x := r.ask(target, `{}`); x.Trace.Outcome != flows.Hit || answeredBy(t, x) < 3 {
+				t.Errorf("%s: %s %s", target, field(x, "cache-status"), bodyOf(x))
+			}
+		}
+		r.wantCalls(4)
+	})
+}
+
+func TestStaleIfError(t *testing.T) {
+	outages := map[string]func(x *flows.Exchange, call int64) error{
+		"503": func(x *flows.Exchange, _ int64) error { reply(x, 503, `{"error":{}}`); return nil },
+		"429": func(x *flows.Exchange, _ int64) error { reply(x, 429, `{"error":{}}`); return nil },
+		"no node": func(*flows.Exchange, int64) error {
+			return elastic.Errorf(503, "no_node_available_exception", "no node")
+		},
+		"broken": func(*flows.Exchange, int64) error { return errors.New("broken") },
+	}
+	for name, outage := range outages {
+		t.Run(name, func(t *testing.T) {
+			stale(t, "stale_if_error: 1m", func(t *testing.T, r *rig) {
+				whole := r.node
+				r.ask("/i/_search", `{}`)
+				<-time.After(12 * time.Second)
+				r.node = outage
+				x := r.ask("/i/_search", `{}`)
+				if answeredBy(t, x) != 1 || x.Response.Status != 200 || x.Response.Header.Has("retry-after") ||
+					!strings.HasSuffix(field(x, "cache-status"), "; detail=stale-if-error") {
+					t.Errorf("%d %s %s", x.Response.Status, bodyOf(x), field(x, "cache-status"))
+				}
+				// Who asks for nothing older is told of the outage.
+				y := request("/i/_search", `{}`, "Cache-Control", "max-age=5")
+				if err := r.serve("main", y); err == nil && y.Response.Status == 200 {
+					t.Error("max-age was not heeded")
+				}
+				r.node = whole
+				wantStatus(t, r.ask("/i/_search", `{}`), "weir; fwd=stale; stored")
+			})
+		})
+	}
+}
+
+// What the gateway refuses by a limit of its own is no failure of the cluster.
+func TestOwnRefusalsAreNotPaperedOver(t *testing.T) {
+	stale(t, "stale_if_error: 1m", func(t *testing.T, r *rig) {
+		r.ask("/i/_search", `{}`)
+		<-time.After(12 * time.Second)
+		if err := r.serve("main", request("/i/_search", `{}`, "limited", "1")); !errors.Is(err, errLimited) {
+			t.Errorf("got %v", err)
+		}
+		r.node = func(x *flows.Exchange, _ int64) error { reply(x, 400, `{"error":{}}`); return nil }
+		if x := r.ask("/i/_search", `{}`); x.Response.Status != 400 {
+			t.Errorf("got %d", x.Response.Status)
+		}
+	})
+}
+
+// All who wait for an answer that fails are given the older one, with one call.
+func TestWaitersAreRescued(t *testing.T) {
+	stale(t, "stale_if_error: 1m", func(t *testing.T, r *rig) {
+		r.ask("/i/_search", `{}`)
+		<-time.After(12 * time.Second)
+		r.calls.Store(0)
+		_, c, release := stampede(r, 300, plain, plain, func(x *flows.Exchange, _ int64) error {
+			reply(x, 503, `{"error":{}}`)
+			return nil
+		})
+		close(release)
+		c.wg.Wait()
+		r.wantCalls(1)
+		for i, x := range c.all {
+			if c.err[i] != nil || x.Response.Status != 200 {
+				t.Fatalf("%v %d", c.err[i], x.Response.Status)
+			}
+		}
+	})
+}
+
+func TestWhoWaitsTooLongIsGivenTheOlderAnswer(t *testing.T) {
+	stale(t, "stale_if_error: 1m, max_wait: 2s", func(t *testing.T, r *rig) {
+		r.ask("/i/_search", `{}`)
+		<-time.After(12 * time.Second)
+		r.calls.Store(0)
+		whole := r.node
+		_, c, release := stampede(r, 5, plain, plain, whole)
+		<-time.After(3 * time.Second)
+		synctest.Wait()
+		c.mu.Lock()
+		if len(c.all) != 5 {
+			t.Errorf("%d of 5 were answered within max_wait", len(c.all))
+		}
+		c.mu.Unlock()
+		r.wantCalls(1)
+		close(release)
+		c.wg.Wait()
+	})
+}
+
+// A configuration that goes out of force does not wait for what it renews in the background.
+func TestReloadCancelsRenewals(t *testing.T) {
+	const settings = `[{name: main, filter: [{cache: {ttl: 1s, stale_while_revalidate: 1h}}, {node: {}}]}]`
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, settings)
+		r.ask("/i/_search", `{}`)
+		<-time.After(2 * time.Second)
+		r.node = func(x *flows.Exchange, _ int64) error {
+			<-x.Cancel().Done()
+			return elastic.Errorf(502, "answer_exception", "cut off")
+		}
+		r.ask("/i/_search", `{}`)
+		synctest.Wait()
+		before := time.Now()
+		r.load(settings)
+		if took := time.Since(before); took > time.Second {
+			t.Errorf("the reload took %s", took)
+		}
+		if n := r.shared().renewals.Load(); n != 0 {
+			t.Errorf("%d renewals run", n)
+		}
+	})
+}
