@@ -389,6 +389,11 @@ func (k *Cluster) checkAll() {
 		err error
 	}
 	members := k.picker.Members()
+	for _, m := range members {
+		if m.Node.pool.Stats().Unasked > 0 {
+			k.warnOnce("unasked "+m.Name, "node sends more than it is asked for; it gets a connection for each exchange while it does", "node", m.Name)
+		}
+	}
 	results := make(chan result)
 	for _, m := range members {
 		go func() {

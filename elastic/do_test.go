@@ -3,6 +3,7 @@ package elastic
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"weir/elastic/estest"
@@ -109,5 +110,25 @@ func TestNodeThatBreaksOffItsAnswersGoesOut(t *testing.T) {
 	}
 	if s := bad.State(); !s.Out || s.Cause == "" || broken < 2 {
 		t.Errorf("after %d broken answers: %+v", broken, s)
+	}
+}
+
+// TestNodeThatSaysTooMuchIsNamed has a node send bytes behind an answer: that is counted and said once.
+func TestNodeThatSaysTooMuchIsNamed(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	k, logs := open(t, ", discovery: {enabled: false}", es.URL())
+	waitFor(t, "the probe", func() bool { return es.Count("/") > 0 })
+	es.Inject(estest.Fault{Path: "/_search", Body: []byte("{}\nHTTP/1.1 200 OK\r\n"), LengthOff: -len("\nHTTP/1.1 200 OK\r\n")})
+	for range 3 {
+		if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 200 {
+			t.Fatalf("%d, %v", status, err)
+		}
+		k.checkAll()
+	}
+	if s := k.picker.Members()[0].Node.pool.Stats(); s.Unasked != 3 {
+		t.Errorf("%+v", s)
+	}
+	if n := strings.Count(logs.String(), "more than it is asked for"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, logs)
 	}
 }

@@ -21,6 +21,8 @@ type clusterMetrics struct {
 	inUse    *obs.FuncVec
 	idle     *obs.FuncVec
 	waiting  *obs.FuncVec
+	dials    *obs.FuncVec
+	unasked  *obs.FuncVec
 	nodes    *obs.FuncVec
 	removes  []func()
 }
@@ -62,6 +64,9 @@ func newClusterMetrics(m *obs.Metrics, cluster, pool string) (*clusterMetrics, e
 		idle:  m.GaugeFunc("weir_upstream_connections_idle", "Connections to a node that are kept for the next exchange.", "cluster", "pool", "node"),
 		nodes: m.GaugeFunc("weir_upstream_nodes", "Nodes by state: in; failing, of which the last attempts failed although it is not taken out, "+
 			"as the only node never is; out. A cluster with no node that is in cannot be reached.", "cluster", "pool", "state"),
+		dials: m.CounterFunc("weir_upstream_dials_total", "Connections opened to a node, attempts that failed included.", "cluster", "pool", "node"),
+		unasked: m.CounterFunc("weir_upstream_unasked_total", "Times that a node sent something on a connection that nobody had asked for. "+
+			"For a minute after each it gets a connection for every exchange.", "cluster", "pool", "node"),
 		waiting: m.GaugeFunc("weir_upstream_waiting", "Exchanges that wait for a connection to a node.", "cluster", "pool", "node"),
 	}
 	return cm, m.Err()
@@ -77,6 +82,8 @@ func (cm *clusterMetrics) node(n *node) *nodeMetrics {
 		cm.inUse.Set(func() float64 { return float64(n.pool.Stats().InUse) }, cm.cluster, cm.pool, n.name),
 		cm.idle.Set(func() float64 { return float64(n.pool.Stats().Idle) }, cm.cluster, cm.pool, n.name),
 		cm.waiting.Set(func() float64 { return float64(n.pool.Stats().Waiting) }, cm.cluster, cm.pool, n.name),
+		cm.dials.Set(func() float64 { return float64(n.pool.Stats().Dials) }, cm.cluster, cm.pool, n.name),
+		cm.unasked.Set(func() float64 { return float64(n.pool.Stats().Unasked) }, cm.cluster, cm.pool, n.name),
 	}
 	return nm
 }

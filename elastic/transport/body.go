@@ -177,6 +177,9 @@ func (b *body) Close() error {
 func (b *body) finish() {
 	c, s := b.c, b.c.scratch
 	alive := b.cancel == nil || b.cancel.Disarm()
+	if b.reusable && s.r != s.w {
+		c.node.distrust(c.lastUsed)
+	}
 	if !alive || !b.reusable || s.r != s.w || silences(b.resp) {
 		b.drop()
 		return
@@ -258,7 +261,6 @@ func (b *body) pull(p []byte) (int, error) {
 	if s.r == s.w {
 		s.r, s.w = 0, 0
 		if len(p) >= len(s.in)/2 {
-			b.c.unsure = true
 			return b.fill(p)
 		}
 		n, err := b.fill(s.in)

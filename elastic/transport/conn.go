@@ -28,13 +28,12 @@ type conn struct {
 	raw  net.Conn // the connection itself, which is what Close is called on
 	nc   net.Conn // what is read and written: raw, or TLS over it
 	tls  bool
-	sock syscall.RawConn // nil if raw is not a socket
-	look func(fd uintptr)
-	idle bool // set by look: the socket is open and silent
-	peek [1]byte
+	sock syscall.RawConn  // nil if raw is not a socket
+	peek func(fd uintptr) // sets seen
+	seen verdict
 
+	born     int64 // when it was opened
 	served   bool  // an exchange was completed
-	unsure   bool  // bytes behind the last answer would not have been seen
 	now      int64 // when the exchange got the connection
 	lastUsed int64 // when something was read last
 	scratch  *scratch
@@ -46,6 +45,15 @@ type conn struct {
 	vec        net.Buffers
 	parts      [2][]byte
 
+	// State of a direct exchange; see there.
+	step     func(fd uintptr) bool // advance
+	stage    stage
+	request  []byte
+	limit    int
+	wrote    int
+	writeErr error
+	readErr  error
+
 	mu         sync.Mutex // guards the fields below, which the sender shares
 	readBy     int64      // time limit of reading; 0 = none
 	writeBy    int64      // of writing
@@ -54,12 +62,17 @@ type conn struct {
 	stopped    bool // nothing more is to be written
 }
 
-func newConn(n *Node, raw net.Conn) *conn {
-	c := &conn{node: n, raw: raw, nc: raw}
-	if s, ok := raw.(syscall.Conn); ok {
+func newConn(n *Node, raw net.Conn, now int64) *conn {
+	c := &conn{node: n, raw: raw, nc: raw, born: now}
+	if s, ok := raw.(syscall.Conn); ok && sockets {
 		if sock, err := s.SyscallConn(); err == nil {
 			c.sock = sock
-			c.look = func(fd uintptr) { c.idle = quiet(fd, c.peek[:]) }
+			c.step = c.advance
+			var start [12]byte // as much as judge wants to see
+			c.peek = func(fd uintptr) {
+				n, err := peekSocket(fd, start[:])
+				c.seen = c.judge(start[:n], err)
+			}
 		}
 	}
 	return c
@@ -67,21 +80,6 @@ func newConn(n *Node, raw net.Conn) *conn {
 
 // close closes the connection at once, without the farewell of TLS, which could block.
 func (c *conn) close() { _ = c.raw.Close() }
-
-// alive looks, without waiting, whether the node has closed an idle connection or sent something unasked. What TLS
-// sends between exchanges counts as unasked: that costs a handshake, the opposite could cost a request.
-func (c *conn) alive() bool {
-	if c.sock == nil {
-		return true
-	}
-	c.idle = false
-	return c.sock.Control(c.look) == nil && c.idle
-}
-
-// usable tells whether an idle connection may carry a request; careful requests look at every connection first.
-func (c *conn) usable(age int64, careful bool) bool {
-	return age < int64(c.node.o.IdleTimeout) && (age < lookAfter && !careful && !c.unsure || c.alive())
-}
 
 // limitRead sets the time limit of reads from now on; 0 = none. The socket is told only of an earlier limit than it
 // knows: one that strikes too soon is replaced when it does, which saves a timer operation in nearly every exchange.

@@ -22,30 +22,42 @@ const (
 var errStopped = errors.New("the rest of the request was not written")
 
 // exchange writes req, whose head is in s.out, and reads the answer into resp. On success c and s belong to the body of
-// the answer, or are given back already. After a failure the caller still has both, and nothing uses c any more.
+// the answer, or are given back already. After a failure the caller still has both, and nothing uses c any more. With
+// errStale nothing was done: a pooled connection was found closed, or with something to read.
 func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
-	c.scratch, c.answered, c.streamRead, c.stopped, c.unsure = s, false, false, false, false
+	c.scratch, c.answered, c.streamRead, c.stopped = s, false, false, false
 	s.r, s.w = 0, 0
 	resp.Reused = c.served
 	if req.Cancel != nil && !req.Cancel.Arm(c.raw) {
 		return c.fail(req.Cancel, Write, 0, ErrCancelled)
 	}
-	deadline := c.node.at(req.Deadline)
 	var sent sending
+	var framing wire.Framing
+	var err error
 	long := req.Stream != nil && req.StreamLength != 0 || len(req.Body) > maxInline
-	if long {
-		c.limitRead(deadline)
+	switch {
+	case !long && !c.tls && c.sock != nil && len(req.Body) <= joinBody:
+		c.limitRead(c.answerBy(req, sent, c.now))
+		if sent, err = c.sendDirect(req, resp); err == errStale {
+			return c.stale(req.Cancel)
+		}
+		if err == nil {
+			framing, err = c.readHead(resp)
+		}
+	case c.served && c.look() != silent:
+		return c.stale(req.Cancel)
+	case long:
+		c.limitRead(c.node.at(req.Deadline))
 		if c.sent == nil {
 			c.sent = make(chan sending, 1)
 		}
 		go c.sendLong(req)
-	} else {
+		framing, err = c.readHead(resp)
+		sent = c.stopSending(req)
+	default:
 		sent = c.sendShort(req, c.now)
 		c.limitRead(c.answerBy(req, sent, c.now))
-	}
-	framing, err := c.readHead(resp)
-	if long {
-		sent = c.stopSending(req)
+		framing, err = c.readHead(resp)
 	}
 	switch {
 	case err != nil && sent.source:
@@ -64,6 +76,45 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 		return c.fail(req.Cancel, Body, sent.written, err)
 	}
 	return nil
+}
+
+// sendDirect writes a request whose body is at most joinBody to a plain socket, and reads the first bytes of the answer
+// if the request went out at one go. The error is that of direct.
+func (c *conn) sendDirect(req *Request, resp *Response) (sending, error) {
+	request := c.scratch.out
+	if req.Stream == nil && len(req.Body) > 0 {
+		request = append(request, req.Body...)
+		c.scratch.out = request
+	}
+	sent, err := c.direct(request, c.node.o.MaxHeadBytes)
+	if c.scratch.w > 0 {
+		c.begun(resp)
+	}
+	if err == nil && sent.err == nil && sent.written < int64(len(request)) {
+		// The socket's buffer is full, which a request so short hardly ever meets.
+		var n int64
+		n, sent.err = c.write(request[sent.written:], nil, c.writeLimit(req, c.now))
+		sent.written += n
+		c.limitRead(c.answerBy(req, sent, c.node.clock()))
+	} else if err == nil && sent.err != nil {
+		c.limitRead(c.answerBy(req, sent, c.now))
+	}
+	return sent, err
+}
+
+// stale gives up a pooled connection before it was used.
+func (c *conn) stale(cancel *wire.Cancel) *Error {
+	if c.seen == unasked {
+		c.node.distrust(c.now)
+	}
+	return c.fail(cancel, Write, 0, errStale)
+}
+
+// begun notes that the answer has begun to come.
+func (c *conn) begun(resp *Response) {
+	c.answered = true
+	c.lastUsed = c.node.clock()
+	resp.FirstByte = time.Duration(c.lastUsed - c.now)
 }
 
 // fail makes the Error of an exchange that had a connection.
@@ -158,9 +209,7 @@ func (c *conn) readBlock(resp *Response) error {
 		}
 		s.w += n
 		if !c.answered {
-			c.answered = true
-			c.lastUsed = c.node.clock()
-			resp.FirstByte = time.Duration(c.lastUsed - c.now)
+			c.begun(resp)
 		}
 	}
 }

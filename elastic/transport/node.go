@@ -13,9 +13,9 @@ import (
 	"weir/internal/wire"
 )
 
-// lookAfter is the idle time after which a connection is looked at before it is used again. A look costs a system
-// call; a node that closes in the shorter time is met by Request.Reuse.
-const lookAfter = int64(50 * time.Millisecond)
+// wary is how long a node that sent bytes unasked gets a connection for each exchange: long enough that a node that
+// does so regularly is met with pooled connections hardly ever.
+const wary = int64(time.Minute)
 
 // Stats is a snapshot of a Node's connections and counters.
 type Stats struct {
@@ -28,6 +28,7 @@ type Stats struct {
 	DialErrors      uint64 // of them failed, TLS handshakes included
 	Reuses          uint64 // exchanges that began on a pooled connection
 	Dead            uint64 // pooled connections that were found dead or too old before use
+	Unasked         uint64 // times that a node sent something on a connection without being asked
 	FreshRetries    uint64 // exchanges repeated on a fresh connection
 	Refused         uint64 // exchanges refused with ErrPoolFull
 	WaitTimeouts    uint64 // exchanges that got no connection in time
@@ -40,11 +41,12 @@ type Node struct {
 	epoch   time.Time // what clock counts from
 	scratch sync.Pool // of *scratch, held by exchanges only, so that an idle connection has no buffers
 
-	dials, dialErrors, reuses, dead, freshRetries, refused, waitTimeouts, warningsDropped atomic.Uint64
+	dials, dialErrors, reuses, dead, unasked, freshRetries, refused, waitTimeouts, warningsDropped atomic.Uint64
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	open    int       // slots taken: connections open or being opened
+	wary    int64     // until when no connection is kept for another exchange; see distrust
 	idle    []*conn   // the one used last at the end
 	waiting list.List // of waiter; not empty only while every slot is taken and no connection is idle
 	expiry  *time.Timer
@@ -95,7 +97,7 @@ func (n *Node) Stats() Stats {
 	n.mu.Unlock()
 	s.InUse = s.Open - s.Idle
 	s.Dials, s.DialErrors, s.Reuses = n.dials.Load(), n.dialErrors.Load(), n.reuses.Load()
-	s.Dead, s.FreshRetries, s.Refused = n.dead.Load(), n.freshRetries.Load(), n.refused.Load()
+	s.Dead, s.Unasked, s.FreshRetries, s.Refused = n.dead.Load(), n.unasked.Load(), n.freshRetries.Load(), n.refused.Load()
 	s.WaitTimeouts, s.WarningsDropped = n.waitTimeouts.Load(), n.warningsDropped.Load()
 	return s
 }
@@ -111,19 +113,18 @@ func (n *Node) Do(req *Request, resp *Response) error {
 		return &Error{Addr: n.o.Addr, Phase: Write, Err: err}
 	}
 	c, failure := n.acquire(req, resp)
-	if failure == nil {
+	for failure == nil {
 		failure = c.exchange(req, resp, s)
-		if failure != nil && resp.Reused && repeatable(req, failure, c.streamRead) {
+		switch {
+		case failure == nil:
+			return nil
+		case failure.Err == errStale:
+			c, failure = n.another(c, req, resp)
+		case resp.Reused && repeatable(req, failure, c.streamRead):
 			n.freshRetries.Add(1)
 			c.close()
-			if c, failure = n.dial(req, resp); failure == nil {
-				failure = c.exchange(req, resp, s)
-			}
-		}
-		if failure == nil {
-			return nil
-		}
-		if c != nil {
+			c, failure = n.dial(req, resp)
+		default:
 			c.close()
 			n.freeSlot()
 		}
@@ -141,27 +142,14 @@ func repeatable(req *Request, e *Error, streamRead bool) bool {
 	return req.Reuse == RetryFresh || req.Reuse == RetryUnsent && e.Written == 0
 }
 
-// acquire returns a connection for req: the idle one used last, a new one, or the next one given back.
+// acquire returns a connection for req: the idle one used last, a new one, or the next one given back. Whether an idle
+// one is still good is looked at when the request is about to be written.
 func (n *Node) acquire(req *Request, resp *Response) (*conn, *Error) {
 	start := n.clock()
-	// A request that cannot be repeated looks at every connection first.
-	careful := req.Reuse != RetryFresh || req.Stream != nil
 	n.mu.Lock()
-	for !n.closed && len(n.idle) > 0 {
-		last := len(n.idle) - 1
-		c := n.idle[last]
-		n.idle[last] = nil
-		n.idle = n.idle[:last]
+	if c := n.popIdle(); c != nil {
 		n.mu.Unlock()
-		if c.usable(start-c.lastUsed, careful) {
-			n.reuses.Add(1)
-			c.now = start
-			return c, nil
-		}
-		n.dead.Add(1)
-		c.close()
-		n.freeSlot()
-		n.mu.Lock()
+		return n.use(c, start, req, resp)
 	}
 	switch {
 	case n.closed:
@@ -186,14 +174,63 @@ func (n *Node) acquire(req *Request, resp *Response) (*conn, *Error) {
 		return nil, n.failure(req, Wait, g.err)
 	case g.c == nil:
 		return n.dial(req, resp)
-	case !g.c.usable(0, careful):
+	}
+	return n.use(g.c, n.clock(), req, resp)
+}
+
+// popIdle takes the connection used last out of the idle ones, or returns nil if there is none. The caller holds mu.
+func (n *Node) popIdle() *conn {
+	last := len(n.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	c := n.idle[last]
+	n.idle[last] = nil
+	n.idle = n.idle[:last]
+	return c
+}
+
+// use returns c, whose slot the caller holds, or a fresh connection if it has been idle for too long.
+func (n *Node) use(c *conn, now int64, req *Request, resp *Response) (*conn, *Error) {
+	if now-c.lastUsed >= int64(n.o.IdleTimeout) {
 		n.dead.Add(1)
-		g.c.close()
+		c.close()
 		return n.dial(req, resp)
 	}
 	n.reuses.Add(1)
-	g.c.now = n.clock()
-	return g.c, nil
+	c.now = now
+	return c, nil
+}
+
+// another returns a connection in place of the pooled one c, which cannot be used: a pooled one again, or a fresh one.
+func (n *Node) another(c *conn, req *Request, resp *Response) (*conn, *Error) {
+	n.dead.Add(1)
+	c.close()
+	n.mu.Lock()
+	next := n.popIdle()
+	if next != nil {
+		n.open-- // it has a slot too
+	}
+	n.mu.Unlock()
+	if next == nil {
+		return n.dial(req, resp)
+	}
+	return n.use(next, c.now, req, resp)
+}
+
+// distrust closes all idle connections and keeps none for a while: the node sent something unasked, which the next
+// exchange on a connection would take for its answer.
+func (n *Node) distrust(now int64) {
+	n.unasked.Add(1)
+	n.mu.Lock()
+	n.wary = now + wary
+	idle := n.idle
+	n.idle = nil
+	n.open -= len(idle)
+	n.mu.Unlock()
+	for _, c := range idle {
+		c.close()
+	}
 }
 
 // wait waits for a grant, a time limit or the end of the exchange.
@@ -264,7 +301,7 @@ func (n *Node) connect(req *Request, start int64) (*conn, *Error) {
 	if err != nil {
 		return nil, n.failure(req, Dial, dialCause(ctx, err))
 	}
-	c := newConn(n, raw)
+	c := newConn(n, raw, start)
 	if n.o.TLS != nil {
 		t := tls.Client(raw, n.o.TLS)
 		if err := t.HandshakeContext(ctx); err != nil {
@@ -310,10 +347,10 @@ func (e *Error) settle(cancel *wire.Cancel) {
 func (n *Node) release(c *conn) {
 	n.mu.Lock()
 	switch e := n.waiting.Front(); {
-	case n.closed:
-		n.open--
+	case n.closed, c.lastUsed < n.wary, c.lastUsed-c.born >= int64(n.o.MaxAge):
 		n.mu.Unlock()
 		c.close()
+		n.freeSlot()
 		return
 	case e != nil:
 		n.waiting.Remove(e).(waiter) <- grant{c: c}

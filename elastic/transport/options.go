@@ -13,6 +13,7 @@ const (
 	DefaultMaxWaiting      = 1000
 	DefaultDialTimeout     = 5 * time.Second
 	DefaultIdleTimeout     = 45 * time.Second // load balancers close at 60 s and later (ICIJ/datashare#2210)
+	DefaultMaxAge          = 10 * time.Minute // under load none is ever idle, and a name may lead elsewhere by now
 	DefaultMaxHeadBytes    = 128 << 10        // deprecation warnings alone reach 20 KB (elastic/elasticsearch#28301)
 	DefaultMaxBufferedBody = 1 << 20
 )
@@ -29,6 +30,7 @@ type Options struct {
 	WaitTimeout     time.Duration // waiting for a connection; 0 = until Request.Deadline
 	DialTimeout     time.Duration // connecting, TLS handshake included
 	IdleTimeout     time.Duration // a connection unused for so long is closed
+	MaxAge          time.Duration // a connection open for so long serves no further exchange
 	HeadTimeout     time.Duration // from the request being written until the head of its answer is read; 0 = none
 	IdleReadTimeout time.Duration // between two reads of a body; 0 = none
 	WriteTimeout    time.Duration // for each write of at most 256 KiB; 0 = none
@@ -55,6 +57,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.IdleTimeout <= 0 {
 		o.IdleTimeout = DefaultIdleTimeout
+	}
+	if o.MaxAge <= 0 {
+		o.MaxAge = DefaultMaxAge
 	}
 	if o.MaxHeadBytes <= 0 {
 		o.MaxHeadBytes = DefaultMaxHeadBytes
