@@ -109,8 +109,8 @@ func clusterState(r *request) (answer, error) {
 			indices = append(indices, member{ix.name, object{
 				{"version", r.c.store.version},
 				{"mapping_version", ix.mapping.size() + 1},
-				{"settings_version", len(ix.settings)},
-				{"aliases_version", len(ix.aliases) + 1},
+				{"settings_version", ix.settingsVersion + 1},
+				{"aliases_version", ix.aliasesVersion + 1},
 				{"state", "open"},
 				{"aliases", ix.aliasNames()},
 			}})
@@ -458,6 +458,7 @@ func putSettings(r *request) (answer, error) {
 			return answer{}, err
 		}
 		ix.setInterval(r.c.o.RefreshInterval)
+		ix.settingsVersion++
 	}
 	r.c.store.version++
 	return answer{value: acknowledged}, nil
@@ -535,11 +536,13 @@ func (r *request) aliasAction(action, expr, names string, body object) (answer, 
 					return answer{}, e
 				}
 				ix.aliases[name] = body
+				ix.aliasesVersion++
 				done = true
 			case "remove":
 				for alias := range ix.aliases {
 					if wildcardMatch(name, alias) {
 						delete(ix.aliases, alias)
+						ix.aliasesVersion++
 						done = true
 					}
 				}

@@ -61,6 +61,8 @@ type index struct {
 	interval   time.Duration // negative: no refreshes by time
 	explicit   bool          // the interval was set, so that the index never goes idle
 	lastSearch time.Time
+
+	settingsVersion, aliasesVersion int // changes since the index was made
 }
 
 // A shard keeps documents twice: as they are, for realtime reads, and as searches see them.

@@ -30,6 +30,7 @@ type Config struct {
 
 	Key   KeyConfig   `conf:",inline"`
 	Stale StaleConfig `conf:",inline"`
+	Proof ProofConfig `conf:",inline"`
 }
 
 type cache struct {
@@ -45,7 +46,7 @@ func Cache() flows.Factory[Config] {
 		Default: func() Config {
 			return Config{
 				TTL: conf.Duration(defaultTTL), NowTTL: conf.Duration(defaultTTL), Store: "otter", MaxBytes: defaultMaxBytes,
-				MaxEntries: defaultMaxItems, MaxEntry: defaultMaxEntry, Key: defaultKey(), Stale: defaultStale(),
+				MaxEntries: defaultMaxItems, MaxEntry: defaultMaxEntry, Key: defaultKey(), Stale: defaultStale(), Proof: defaultProof(),
 			}
 		},
 		Build: func(b *flows.Builder, c Config) flows.Filter {
@@ -54,7 +55,9 @@ func Cache() flows.Factory[Config] {
 				return nil
 			}
 			f := &cache{
-				lookup: lookup{options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1, stale: c.Stale.build()},
+				lookup: lookup{
+					options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1, stale: c.Stale.build(), proof: c.Proof,
+				},
 				storing: newStoring(c.TTL, c.NowTTL, -1, c.MaxEntry,
 					limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries}),
 			}

@@ -3,8 +3,8 @@
 //
 // They keep _search and _count only, in the memory of the process, and only answers of which it is certain that every
 // shard has its part in them (see package query). They are not a cache for HTTP: neither ETag nor Expires is looked at,
-// since nodes send none. An answer is the truth as of its Age: it may be older than the last write by at most its time to
-// live.
+// since nodes send none. An answer is the truth as of its Age. Package generation says whether its indices have changed since:
+// then it is not given any more, and while they have not, it may be given beyond its time to live.
 //
 // What they trade:
 //

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/elastic/generation"
 	"weir/flows"
 	"weir/internal/wire"
 )
@@ -20,7 +21,9 @@ type Entry struct {
 	body   []byte
 	gzip   []byte    // body compressed, or nil
 	asked  time.Time // when the node was asked: the answer is as old as that
-	fresh  time.Time // until when it may be given
+	fresh  time.Time // until when it may be given without proof
+	stamp  generation.Stamp
+	timed  bool // no proof makes it live longer
 
 	hits atomic.Int64 // how often it was given
 	// coded tells that somebody has seen to the compressed form, whether or not it was worth keeping.

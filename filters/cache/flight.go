@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/elastic/generation"
 	"weir/elastic/query"
 )
 
@@ -22,7 +23,9 @@ const (
 type flight struct {
 	key     query.Key
 	begun   time.Time
-	done    chan struct{} // closed when landed
+	done    chan struct{}   // closed when landed
+	ask     *generation.Ask // where the stamp of its indices is, at part; used only while the flight can be joined
+	part    int
 	waiters atomic.Int64
 	landed  atomic.Bool
 
@@ -69,10 +72,34 @@ func newFlights() *flights {
 
 func (fs *flights) shard(key *query.Key) *flightShard { return &fs.shards[key[31]%flightShards] }
 
+// stampedBy says where the stamp of the indices will be found that f depends on.
+func (fs *flights) stampedBy(f *flight, ask *generation.Ask, part int) {
+	s := fs.shard(&f.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.ask, f.part = ask, part
+}
+
+// outdated tells whether a change was seen since the flight's request was sent.
+func (f *flight) outdated() bool {
+	if f.ask == nil {
+		return false
+	}
+	stamp := f.ask.Stamp(f.part)
+	return stamp.Changed()
+}
+
+// A joiner is a request that an upstream call may answer.
+type joiner struct {
+	maxAge   time.Duration // how long ago the call may have begun; below 0 it does not matter
+	maxStale time.Duration // for how long a change does not matter
+	// patience is how long the call may have run. A caller who gave up and asks again must not be tied to one that hangs.
+	patience time.Duration
+}
+
 // join returns the flight to wait for, or a new one that the caller leads and must land, or nil if the caller should go on
-// by itself. maxAge bounds how long ago the flight began; below 0 it does not matter. Nor is one joined that has run for
-// patience: a caller who gave up and asks again must not be tied to an upstream call that hangs.
-func (fs *flights) join(key *query.Key, now time.Time, maxAge, patience time.Duration) (f *flight, lead bool) {
+// by itself.
+func (fs *flights) join(key *query.Key, now time.Time, j joiner) (f *flight, lead bool) {
 	s := fs.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +111,7 @@ func (fs *flights) join(key *query.Key, now time.Time, maxAge, patience time.Dur
 	}
 	if f := s.open[*key]; f != nil {
 		age := now.Sub(f.begun)
-		if age < patience && (maxAge < 0 || age < maxAge) {
+		if age < j.patience && (j.maxAge < 0 || age < j.maxAge) && (age < j.maxStale || !f.outdated()) {
 			f.waiters.Add(1)
 			fs.waiting.Add(1)
 			return f, false

@@ -263,13 +263,13 @@ func TestErrorOfOtherParametersIsNotInherited(t *testing.T) {
 func TestOvertakenFlightLeavesTheNewerOne(t *testing.T) {
 	fs := newFlights()
 	key, now := query.Key{1}, time.Now()
-	old, _ := fs.join(&key, now, -1, patience)
-	newer, lead := fs.join(&key, now, 0, patience)
+	old, _ := fs.join(&key, now, joiner{maxAge: -1, patience: patience})
+	newer, lead := fs.join(&key, now, joiner{patience: patience})
 	if !lead || newer == old {
 		t.Fatal("joined a flight that is too old")
 	}
 	fs.land(old, now, false)
-	if f, lead := fs.join(&key, now, -1, patience); lead || f != newer {
+	if f, lead := fs.join(&key, now, joiner{maxAge: -1, patience: patience}); lead || f != newer {
 		t.Error("the newer flight was forgotten")
 	}
 }
@@ -283,7 +283,7 @@ func TestRefusalOfTheLeaderIsItsOwn(t *testing.T) {
 		if err := r.serve("main", x); !errors.Is(err, errLimited) {
 			t.Fatal(err)
 		}
-		f, lead := s.flights.join(&ticketOf.Get(x).key, time.Now(), -1, patience)
+		f, lead := s.flights.join(&ticketOf.Get(x).key, time.Now(), joiner{maxAge: -1, patience: patience})
 		if f == nil || !lead {
 			t.Error("a refusal left a flight or a mark")
 		}
@@ -432,18 +432,18 @@ func TestOneOfThoseWhoWaitTooLongAsksAnew(t *testing.T) {
 func TestHeld(t *testing.T) {
 	fs := newFlights()
 	key := query.Key{1}
-	f, lead := fs.join(&key, time.Now(), -1, patience)
+	f, lead := fs.join(&key, time.Now(), joiner{maxAge: -1, patience: patience})
 	if !lead || f.held() {
 		t.Error("a flight without waiters is held")
 	}
-	if g, lead := fs.join(&key, time.Now(), -1, patience); lead || g != f || !f.held() {
+	if g, lead := fs.join(&key, time.Now(), joiner{maxAge: -1, patience: patience}); lead || g != f || !f.held() {
 		t.Error("a flight with a waiter is not held")
 	}
 	fs.leave(f)
 	if f.held() {
 		t.Error("held though the last waiter left")
 	}
-	fs.join(&key, time.Now(), -1, patience)
+	fs.join(&key, time.Now(), joiner{maxAge: -1, patience: patience})
 	fs.land(f, time.Now(), false)
 	if f.held() {
 		t.Error("held though landed")
@@ -477,7 +477,7 @@ func TestMarksAreBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 10 * shardMarks {
 		key := query.Key{byte(i), byte(i >> 8)}
-		f, lead := fs.join(&key, now, -1, patience)
+		f, lead := fs.join(&key, now, joiner{maxAge: -1, patience: patience})
 		if !lead {
 			t.Fatal("not the leader")
 		}
@@ -489,12 +489,12 @@ func TestMarksAreBounded(t *testing.T) {
 	// What has run out gives way before what has not.
 	last := query.Key{255, 255}
 	later := now.Add(missFor)
-	f, _ := fs.join(&last, later, -1, patience)
+	f, _ := fs.join(&last, later, joiner{maxAge: -1, patience: patience})
 	fs.land(f, later, true)
 	if n := len(fs.shards[0].marks); n != 1 {
 		t.Errorf("%d marks after all ran out but one", n)
 	}
-	if f, _ := fs.join(&last, later, -1, patience); f != nil {
+	if f, _ := fs.join(&last, later, joiner{maxAge: -1, patience: patience}); f != nil {
 		t.Error("the fresh mark was forgotten")
 	}
 }

@@ -75,6 +75,7 @@ type GetCacheConfig struct {
 
 	Key   KeyConfig   `conf:",inline"`
 	Stale StaleConfig `conf:",inline"`
+	Proof ProofConfig `conf:",inline"`
 }
 
 // HashFactor adds to what makes two requests different. It takes nothing away from that.
@@ -111,7 +112,7 @@ func GetCache() flows.Factory[GetCacheConfig] {
 		Default: func() GetCacheConfig {
 			return GetCacheConfig{
 				CacheType: "otter", HashFactor: HashFactor{Path: true, Body: true}, MinResponseSize: -1, MaxResponseSize: -1,
-				Key: defaultKey(), Stale: defaultStale(),
+				Key: defaultKey(), Stale: defaultStale(), Proof: defaultProof(),
 			}
 		},
 		Build: buildGetCache,
@@ -137,7 +138,7 @@ func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
 	return &getCache{lookup{
 		options: o, pass: setOf(c.PassPatterns), flow: b.FlowName(),
 		must:  mustCache{methods: setOf(c.HashFactor.MustCache.Method), paths: setOf(c.HashFactor.MustCache.Path)},
-		least: int64(c.MinResponseSize), most: int64(c.MaxResponseSize), stale: c.Stale.build(),
+		least: int64(c.MinResponseSize), most: int64(c.MaxResponseSize), stale: c.Stale.build(), proof: c.Proof,
 	}}
 }
 

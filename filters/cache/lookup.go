@@ -25,6 +25,7 @@ type lookup struct {
 	flow    string   // in which the filter is configured
 	keep    *storing // of the filter cache; nil for get_cache
 	stale   staleness
+	proof   ProofConfig
 
 	shared   *shared
 	keyer    *query.Keyer
@@ -107,14 +108,14 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	}
 	fwd, now := "miss", time.Now()
 	if e := l.find(t); e != nil {
-		switch fwd = t.refusal(e, now); {
+		switch fwd = l.refusal(t, e, now); {
 		case fwd == "":
 			if l.stale.renewsAhead(e, now) {
 				l.renew(x, next, t, e, now)
 			}
 			l.hit(x, t, e, now)
 			return nil
-		case t.mayGive(e, now, l.stale.whileRevalidate):
+		case l.mayGive(t, e, now, l.stale.whileRevalidate):
 			l.renew(x, next, t, e, now)
 			l.giveStale(x, t, e, now, detailRevalidate)
 			return nil
@@ -244,21 +245,36 @@ func (l *lookup) find(t *ticket) (e *Entry) {
 }
 
 // refusal returns why e does not answer the request, in the words of RFC 9211 section 2.2, or "".
-func (t *ticket) refusal(e *Entry, now time.Time) string {
+func (l *lookup) refusal(t *ticket, e *Entry, now time.Time) string {
+	age := e.age(now)
 	switch {
-	case !now.Before(e.fresh):
+	case l.outdated(e, age), !now.Before(e.fresh) && !l.proven(e, now):
 		return "stale"
-	case t.verdict.Refresh, t.verdict.MaxAge >= 0 && e.age(now) > t.verdict.MaxAge:
+	case t.verdict.Refresh, t.verdict.MaxAge >= 0 && age > t.verdict.MaxAge:
 		return "request"
 	}
 	return ""
+}
+
+// outdated tells whether e, of that age, must not be given because of a change that was seen.
+func (l *lookup) outdated(e *Entry, age time.Duration) bool {
+	return e.stamp.Changed() && age > l.proof.MaxStale.Std()
+}
+
+// proven tells whether e may be given although its time is over, because nothing has changed.
+func (l *lookup) proven(e *Entry, now time.Time) bool {
+	return !e.timed && e.age(now) < l.proof.ProvenTTL.Std() && e.stamp.Proven(now)
 }
 
 // hit answers x with e.
 func (l *lookup) hit(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 	l.requests[outcomeHit].Inc()
 	l.give(x, t, e)
-	t.sayHit(x, e.age(now), e.fresh.Sub(now), "")
+	left, detail := e.fresh.Sub(now), ""
+	if left <= 0 {
+		left, detail = l.proof.ProvenTTL.Std()-e.age(now), detailProven
+	}
+	t.sayHit(x, e.age(now), left, detail)
 }
 
 // give makes e the response of x, in the form that its client likes best.
@@ -272,12 +288,12 @@ func (l *lookup) give(x *flows.Exchange, t *ticket, e *Entry) {
 
 // fetch gets an answer from next, or waits for that of another request like x.
 func (l *lookup) fetch(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
-	maxAge := t.verdict.MaxAge
+	j := joiner{maxAge: t.verdict.MaxAge, maxStale: l.proof.MaxStale.Std(), patience: l.stale.maxWait}
 	if t.verdict.Refresh {
-		maxAge = 0
+		j.maxAge = 0
 	}
 	for tries := 0; tries < 2; {
-		f, lead := l.shared.flights.join(&t.key, time.Now(), maxAge, l.stale.maxWait)
+		f, lead := l.shared.flights.join(&t.key, time.Now(), j)
 		switch {
 		case f == nil:
 			return l.alone(x, next, t, fwd)
@@ -368,7 +384,7 @@ func (l *lookup) alone(x *flows.Exchange, next flows.Handler, t *ticket, fwd str
 // lead forwards x, and gives its answer to those who wait for f.
 func (l *lookup) lead(x *flows.Exchange, next flows.Handler, t *ticket, f *flight, fwd string) (err error) {
 	// Between the look into the store and the start of the flight another flight may have landed.
-	if e, now := l.find(t), time.Now(); e != nil && t.refusal(e, now) == "" {
+	if e, now := l.find(t), time.Now(); e != nil && l.refusal(t, e, now) == "" {
 		f.entry = e
 		l.shared.flights.land(f, now, false)
 		l.hit(x, t, e, now)
@@ -388,6 +404,7 @@ func (l *lookup) lead(x *flows.Exchange, next flows.Handler, t *ticket, f *fligh
 func (l *lookup) fill(x *flows.Exchange, next flows.Handler, t *ticket, f *flight) (err error) {
 	returned := false
 	defer func() { l.land(x, t, f, err, returned) }() // also when a filter below panics
+	l.shared.flights.stampedBy(f, &t.ask, 0)
 	err = l.forward(x, next, t)
 	returned = true
 	return err
@@ -396,6 +413,10 @@ func (l *lookup) fill(x *flows.Exchange, next flows.Handler, t *ticket, f *fligh
 // forward runs next, and stores its answer if that is up to this filter.
 func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error {
 	x.Request.Header.Del("accept-encoding") // one plain copy is for everybody
+	t.ask.Reset()
+	t.ask.Every = l.proof.PollInterval.Std()
+	t.ask.Add(x.Call().Index, x.Request.Query)
+	flows.Stamps.Set(x, &t.ask)
 	t.asked = time.Now()
 	t.open = true
 	err := next.Serve(x)

@@ -54,6 +54,7 @@ const (
 const (
 	detailRevalidate = "stale-while-revalidate"
 	detailError      = "stale-if-error"
+	detailProven     = "proven"
 )
 
 // renewsAhead tells whether e, which is fresh, is to be renewed.
@@ -62,8 +63,8 @@ func (s *staleness) renewsAhead(e *Entry, now time.Time) bool {
 }
 
 // mayGive tells whether e may be given within a window behind its time.
-func (t *ticket) mayGive(e *Entry, now time.Time, window time.Duration) bool {
-	return window > 0 && now.Before(e.fresh.Add(window)) && !t.verdict.Refresh &&
+func (l *lookup) mayGive(t *ticket, e *Entry, now time.Time, window time.Duration) bool {
+	return window > 0 && !l.outdated(e, e.age(now)) && now.Before(e.fresh.Add(window)) && !t.verdict.Refresh &&
 		(t.verdict.MaxAge < 0 || e.age(now) <= t.verdict.MaxAge)
 }
 
@@ -77,7 +78,7 @@ func (l *lookup) giveStale(x *flows.Exchange, t *ticket, e *Entry, now time.Time
 // rescue answers x with an answer whose time is over, if there is one that may be given when the cluster fails.
 func (l *lookup) rescue(x *flows.Exchange, t *ticket) bool {
 	now := time.Now()
-	if t.past == nil || !t.mayGive(t.past, now, l.stale.ifError) {
+	if t.past == nil || !l.mayGive(t, t.past, now, l.stale.ifError) {
 		return false
 	}
 	l.giveStale(x, t, t.past, now, detailError)
@@ -117,7 +118,7 @@ func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entr
 		s.metrics.renewals[renewalSkipped].Inc()
 		return
 	}
-	f, lead := s.flights.join(&t.key, now, -1, l.stale.maxWait)
+	f, lead := s.flights.join(&t.key, now, joiner{maxAge: -1, maxStale: l.proof.MaxStale.Std(), patience: l.stale.maxWait})
 	if !lead {
 		if f != nil {
 			s.flights.leave(f)

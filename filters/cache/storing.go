@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/elastic"
+	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
 )
@@ -72,7 +73,8 @@ func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		return why, nil
 	}
 	t.entry = newEntry(x, body, t.asked)
-	t.entry.fresh = time.Now().Add(k.life(&t.verdict))
+	t.entry.stamp, t.entry.timed = t.ask.Stamp(0), t.verdict.TTLOnly != ""
+	t.entry.fresh = time.Now().Add(k.life(&t.verdict, &t.entry.stamp))
 	if int64(len(body)) < max(k.least, t.least) {
 		return reasonTooSmall, nil
 	}
@@ -105,10 +107,13 @@ func (k *storing) body(b *flows.Body, most int64) ([]byte, query.Reason, error) 
 
 // life returns how long an answer may be given. It differs by up to a tenth, so that what was stored together, when a
 // dashboard was opened, is not asked for together again.
-func (k *storing) life(v *query.Verdict) time.Duration {
+func (k *storing) life(v *query.Verdict, stamp *generation.Stamp) time.Duration {
 	ttl := k.ttl
 	if v.NowBound {
 		ttl = min(ttl, k.nowTTL)
+	}
+	if stamp.Dirty() {
+		return min(ttl, generation.Settle)
 	}
 	return ttl - ttl/10 + rand.N(ttl/5+1)
 }

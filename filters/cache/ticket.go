@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
 )
@@ -19,8 +20,9 @@ type ticket struct {
 	store   *store // in which an entry was found
 	past    *Entry // an entry that does not answer the request while nodes do
 	asked   time.Time
-	least   int64 // bytes of an answer that the filter above wants stored
-	most    int64 // -1: no limit of its own
+	ask     generation.Ask // for a stamp of the indices that the answer depends on
+	least   int64          // bytes of an answer that the filter above wants stored
+	most    int64          // -1: no limit of its own
 
 	// What became of the answer.
 	open    bool // it may be offered to the cache
@@ -56,7 +58,11 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 
 // Release implements flows.Releaser.
 func (t *ticket) Release() {
-	*t = ticket{shared: t.shared, scratch: t.scratch[:0]}
+	t.ask.Reset()
+	t.accepts, t.store, t.past = codings{}, nil, nil
+	t.busy, t.request, t.key, t.verdict, t.asked, t.least, t.most = false, query.Request{}, query.Key{}, query.Verdict{}, time.Time{}, 0, 0
+	t.open, t.offered, t.stored, t.entry, t.why = false, false, false, nil, ""
+	t.scratch, t.address = t.scratch[:0], [16]byte{}
 	t.shared.tickets.Put(t)
 }
 

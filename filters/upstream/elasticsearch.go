@@ -15,6 +15,7 @@ import (
 	"weir/elastic"
 	"weir/elastic/api"
 	"weir/elastic/bulk"
+	"weir/elastic/generation"
 	"weir/elastic/transport"
 	"weir/flows"
 	"weir/internal/conf"
@@ -53,7 +54,9 @@ type elasticsearch struct {
 	cluster *elastic.ClusterConfig
 	pool    elastic.PoolOptions
 	live    *elastic.Cluster
-	calls   sync.Pool // of *call
+	tracker *generation.Tracker // of what changes in the cluster, for caches
+	leave   func()              // the tracker
+	calls   sync.Pool           // of *call
 }
 
 // call is the memory of one exchange with a cluster.
@@ -143,7 +146,27 @@ func (f *elasticsearch) Start(rt *flows.Runtime) error {
 		c.Start()
 		return c, c.Close, nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	// All filters of a cluster share a tracker, since each sees writes that the searches of others are about.
+	f.tracker, err = flows.Keep(rt, "generations "+f.cluster.Name+" "+f.cluster.Identity(), func() (*generation.Tracker, func(), error) {
+		t := generation.New(generation.Options{Cluster: f.cluster.Name, Metrics: rt.Metrics, Logger: rt.Logger})
+		return t, t.Close, nil
+	})
+	if err != nil {
+		return err
+	}
+	f.leave = f.tracker.Use(f.live)
+	return nil
+}
+
+// Stop implements flows.Stopper.
+func (f *elasticsearch) Stop() {
+	if f.leave != nil {
+		f.leave()
+		f.leave = nil
+	}
 }
 
 func (f *elasticsearch) Serve(x *flows.Exchange, next flows.Handler) error {
@@ -155,8 +178,12 @@ func (f *elasticsearch) Serve(x *flows.Exchange, next flows.Handler) error {
 	if err := f.request(x, c); err != nil {
 		return err
 	}
+	if a := flows.Stamps.Get(x); a != nil {
+		a.Fill(f.tracker)
+	}
 	before := time.Now()
 	err := f.live.Do(&c.Call, &c.resp)
+	f.note(x, c, err)
 	t := &x.Trace
 	t.Upstream += time.Since(before)
 	t.Outcome, t.Cluster, t.Node, t.Attempts = flows.Upstream, f.cluster.Name, c.Node, c.Attempts
@@ -168,6 +195,18 @@ func (f *elasticsearch) Serve(x *flows.Exchange, next flows.Handler) error {
 		return err
 	}
 	return next.Serve(x)
+}
+
+// note tells the tracker what the exchange may have changed, before the client learns that it has.
+func (f *elasticsearch) note(x *flows.Exchange, c *call, err error) {
+	w := generation.Write{Call: x.Call(), Method: c.Method, Query: x.Request.Query, Body: c.Body}
+	if err == nil {
+		w.Status = c.resp.Status
+		if c.resp.Stream == nil {
+			w.Answer = c.resp.Body
+		}
+	}
+	f.tracker.Note(&w)
 }
 
 // request makes the request to the node of the client's.

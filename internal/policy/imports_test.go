@@ -19,7 +19,7 @@ var layers = map[string][]string{
 	"internal/admin":      base,
 	"elastic":             append([]string{"elastic"}, base...),
 	"queue":               append([]string{"queue"}, base...),
-	"flows":               append([]string{"elastic=", "elastic/api", "elastic/query"}, base...),
+	"flows":               append([]string{"elastic=", "elastic/api", "elastic/generation", "elastic/query"}, base...),
 	"pipeline":            append([]string{"pipeline", "flows", "elastic", "queue"}, base...),
 	"filters":             append([]string{"flows", "elastic", "queue"}, base...),
 	"filters=":            {"filters", "flows"},

@@ -1,0 +1,210 @@
+package generation
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"weir/elastic/api"
+	"weir/elastic/bulk"
+)
+
+// A Write is an exchange with the cluster of which it is to be noted what it changed.
+type Write struct {
+	Call   *api.Call
+	Method []byte
+	Query  []byte // raw
+	Body   []byte // of the request; nil if it was not kept
+	Status int    // of the answer; 0 if there was none, and nobody knows what happened
+	Answer []byte // body of the answer; nil if it was not kept
+}
+
+// Changes tells whether the exchange may have changed what searches find, now or later.
+func (w *Write) Changes() bool {
+	c := w.Call
+	switch c.Class {
+	case api.ClassInspect, api.ClassCursor:
+		return false
+	case api.ClassSearch:
+		if c.Idempotency >= api.Cursor {
+			return false
+		}
+	case api.ClassUnknown:
+		if string(w.Method) == "GET" || string(w.Method) == "HEAD" {
+			return false
+		}
+	}
+	switch {
+	case w.Status == 0, w.Status < 400, w.Status >= 500:
+		return true
+	case w.Status == 401, w.Status == 403:
+		return false
+	}
+	// What works on many documents may fail half-way, for example at a version conflict.
+	return c.Name == "delete_by_query" || c.Name == "update_by_query" || c.Name == "reindex" || c.Class == api.ClassUnknown
+}
+
+// Note notes what an exchange changed. It must be called before the answer is given to the client, so that who has got it
+// finds no answer from before.
+func (t *Tracker) Note(w *Write) {
+	if !w.Changes() {
+		return
+	}
+	visible := refreshes(w.Query)
+	var names []string
+	known := false
+	switch w.Call.Name {
+	case "index", "create", "update", "delete":
+		if names, known = answered(w.Answer); !known {
+			names, known = expression(w.Call)
+		}
+	case "bulk":
+		// Ingest pipelines may put a document into another index than the one named, so the answer counts.
+		if names, known = answered(w.Answer); !known {
+			names, known = w.asked()
+		}
+	case "delete_by_query", "update_by_query":
+		names, known = expression(w.Call)
+	case "indices.refresh":
+		names, known = expression(w.Call)
+		visible = true
+	default:
+		// A setting, an alias, a mapping, a role: in force when it is acknowledged. Whom it concerns is not worked out.
+		visible = w.Call.Class == api.ClassAdmin
+	}
+	if !known {
+		names = nil
+	}
+	t.changed(names, visible)
+}
+
+// refreshes tells whether a write is visible to searches once it is answered.
+func refreshes(query []byte) bool {
+	value, ok := api.QueryValue(query, "refresh")
+	return ok && string(value) != "false"
+}
+
+// expression returns the parts of the index expression of a call.
+func expression(c *api.Call) ([]string, bool) {
+	names, err := c.Indices(nil)
+	return names, err == nil && len(names) > 0
+}
+
+var indexMember = []byte(`"_index"`)
+
+// answered returns the indices that the answer to a write names, and whether it names any. What looks like a name inside of a
+// document that the answer holds is taken for one too.
+func answered(body []byte) (names []string, ok bool) {
+	last := []byte(nil)
+	for {
+		i := bytes.Index(body, indexMember)
+		if i < 0 {
+			return names, len(names) > 0
+		}
+		body = bytes.TrimLeft(body[i+len(indexMember):], " \t\r\n")
+		if len(body) == 0 || body[0] != ':' {
+			continue
+		}
+		body = bytes.TrimLeft(body[1:], " \t\r\n")
+		if len(body) == 0 || body[0] != '"' {
+			continue
+		}
+		end := bytes.IndexByte(body[1:], '"')
+		if end < 0 {
+			return nil, false
+		}
+		name := body[1 : 1+end]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			return nil, false // no index is called so
+		}
+		if bytes.Equal(name, last) {
+			continue
+		}
+		last = name
+		names = append(names, string(name))
+	}
+}
+
+// asked returns the indices that a bulk request names, and whether all could be read. It is for answers that were cut down by
+// filter_path, as shippers ask for.
+func (w *Write) asked() (names []string, ok bool) {
+	if len(w.Body) == 0 {
+		return nil, false
+	}
+	var s bulk.Scanner
+	s.Reset(w.Body)
+	last, otherwise := "", string(api.DecodeSegment(nil, w.Call.Index))
+	for s.Next() {
+		name := otherwise
+		if index := s.Action().Index; index != nil {
+			if last == string(index) {
+				continue
+			}
+			name = string(index)
+		}
+		if name == "" {
+			return nil, false
+		}
+		if name != last {
+			names = append(names, name)
+			last = name
+		}
+	}
+	return names, s.Err() == nil && len(names) > 0
+}
+
+// changed counts a change of the indices with these names, which may be patterns; of all if there are none. visible says
+// that searches see it already.
+func (t *Tracker) changed(names []string, visible bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	until := t.at(time.Now()) + int64(Settle)
+	count := func(s *Scope) {
+		s.version.Add(1)
+		if !visible {
+			s.dirty.Store(until)
+		}
+		t.metrics.writes.Inc()
+	}
+	if names == nil {
+		for _, s := range t.scopes {
+			count(s)
+		}
+		return
+	}
+	for _, name := range names {
+		for _, s := range t.concerned(name) {
+			count(s)
+		}
+	}
+}
+
+// concerned returns the scopes that a change of an index concerns. t.mu is held.
+func (t *Tracker) concerned(name string) []*Scope {
+	if list, ok := t.byName[name]; ok {
+		return list
+	}
+	// An alias, a pattern, a data stream, or an index that is new: nobody knows what it stands for.
+	_, concrete := t.known[name]
+	var list []*Scope
+	for _, s := range t.scopes {
+		if !concrete || s.names == nil || s.names[name] || s.mayName(name) {
+			list = append(list, s)
+		}
+	}
+	if len(t.byName) >= maxNames {
+		clear(t.byName)
+	}
+	t.byName[strings.Clone(name)] = list
+	return list
+}
+
+// mayName tells whether the expression, taken as names and patterns, can name the index.
+func (s *Scope) mayName(index string) bool {
+	for _, p := range s.parts {
+		if api.OverlapsIndex(p, index) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,287 @@
+package generation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	// maxPoll bounds one poll.
+	maxPoll = 10 * time.Second
+	// maxAnswer is the largest answer to a poll that is read: ten thousand shards take under 2 MB.
+	maxAnswer = 64 << 20
+	// share is the part of the time that polls may take: after a long one comes a pause that many times as long.
+	share = 4
+)
+
+// A token is a digest of all that is known to change when what an index expression finds changes. Tokens are compared,
+// never ordered: counters begin anew when a shard moves (elastic/elasticsearch#77990).
+type token [sha256.Size]byte
+
+// run polls until the context ends.
+func (t *Tracker) run(ctx context.Context) {
+	defer close(t.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.kick:
+		case <-timer.C:
+		}
+		began := time.Now()
+		wait := t.round(ctx)
+		if pause := share * time.Since(began); pause > wait {
+			wait = pause
+		}
+		timer.Reset(wait)
+	}
+}
+
+// longWait is how long run sleeps when nothing is due; a new scope wakes it.
+const longWait = time.Hour
+
+// round polls what is due, and returns the time until something is again.
+func (t *Tracker) round(ctx context.Context) time.Duration {
+	began := t.at(time.Now())
+	t.mu.Lock()
+	var due []*Scope
+	for _, s := range t.scopes {
+		// What is due soon is polled along, so that rounds do not multiply.
+		if s.wanted(began) && s.due <= began+int64(s.key.every/4) {
+			due = append(due, s)
+		}
+	}
+	var client Client
+	if n := len(t.clients); n > 0 {
+		client = t.clients[n-1]
+	}
+	t.mu.Unlock()
+	if client != nil && len(due) > 0 {
+		if err := t.look(ctx, client); err != nil {
+			t.refused(ctx, "the metadata of the cluster", err)
+			for _, s := range due {
+				t.lapse(s)
+			}
+		} else {
+			for _, s := range due {
+				t.poll(ctx, client, s)
+			}
+		}
+	}
+	now := t.at(time.Now())
+	wait := longWait
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.scopes {
+		if s.wanted(now) {
+			wait = min(wait, max(time.Duration(s.due-now), time.Millisecond))
+		}
+	}
+	return wait
+}
+
+// wanted tells whether the scope is polled and was used lately.
+func (s *Scope) wanted(now int64) bool {
+	return s.polled() && now-s.used.Load() < int64(max(idleAfter, 4*s.key.every))
+}
+
+// lapse notes that the state of a scope could not be learned. What was proven before stays so until it is too long ago.
+func (t *Tracker) lapse(s *Scope) {
+	t.metrics.failed.Inc()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.due = t.at(time.Now()) + int64(s.key.every)
+}
+
+func (t *Tracker) refused(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		t.faults.Log(slog.LevelWarn, "poll", "cannot learn whether indices have changed; answers about them live for their time only", "what", what, "error", err)
+	}
+}
+
+// poll learns the state of a scope.
+func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
+	began := t.at(time.Now())
+	fresh, names, err := t.read(ctx, client, s)
+	if err != nil {
+		t.refused(ctx, "the counters of "+s.key.index, err)
+		t.lapse(s)
+		return
+	}
+	t.metrics.proved.Inc()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.due = began + int64(s.key.every)
+	if s.proven.Load() == 0 || s.token != fresh {
+		// A stamp that was taken before the first token may be older than a change that the token has seen.
+		if s.proven.Load() != 0 {
+			t.metrics.polls.Inc()
+		}
+		s.token = fresh
+		s.version.Add(1)
+	}
+	if s.names == nil || !maps.Equal(s.names, names) {
+		s.names = names
+		clear(t.byName)
+	}
+	s.proven.Store(max(began, 1))
+}
+
+// statsFilter leaves of the statistics what makes a token.
+const statsFilter = "_shards.failed,indices.*.uuid,indices.*.shards.*.routing.node,indices.*.shards.*.seq_no.max_seq_no," +
+	"indices.*.shards.*.refresh.external_total"
+
+// stats is what is read of _stats. A shard that nobody searches stops to refresh (index.search.idle.after), so that the number
+// of refreshes alone would stand still while documents come in; and a write is not seen by searches until a refresh, so that
+// the sequence number alone does not do either. Each copy refreshes by itself, so all are looked at.
+type stats struct {
+	Shards struct {
+		Failed *int `json:"failed"`
+	} `json:"_shards"`
+	Indices map[string]struct {
+		UUID   string `json:"uuid"`
+		Shards map[string][]struct {
+			Routing struct {
+				Node string `json:"node"`
+			} `json:"routing"`
+			SeqNo struct {
+				Max *int64 `json:"max_seq_no"`
+			} `json:"seq_no"`
+			Refresh struct {
+				External *int64 `json:"external_total"`
+			} `json:"refresh"`
+		} `json:"shards"`
+	} `json:"indices"`
+}
+
+var errIncomplete = errors.New("counters of a shard are missing")
+
+// read makes the token of a scope. The names are those of the indices that the expression stands for.
+func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (token, map[string]bool, error) {
+	target := "/_stats/refresh?level=shards&filter_path=" + statsFilter + s.key.options
+	if s.key.index != "" {
+		target = "/" + s.key.index + target
+	}
+	var a stats
+	if err := get(ctx, client, target, &a); err != nil {
+		return token{}, nil, err
+	}
+	if a.Shards.Failed == nil || *a.Shards.Failed > 0 {
+		return token{}, nil, errIncomplete
+	}
+	t.mu.Lock()
+	known := t.known
+	t.mu.Unlock()
+	h := sha256.New()
+	names := make(map[string]bool, len(a.Indices))
+	for _, name := range slices.Sorted(maps.Keys(a.Indices)) {
+		ix := a.Indices[name]
+		if ix.UUID == "" || len(ix.Shards) == 0 {
+			return token{}, nil, errIncomplete
+		}
+		names[name] = true
+		fmt.Fprintf(h, "%q %q %q\n", name, ix.UUID, known[name])
+		for _, number := range slices.Sorted(maps.Keys(ix.Shards)) {
+			var copies []string
+			for _, c := range ix.Shards[number] {
+				if c.SeqNo.Max == nil || c.Refresh.External == nil {
+					return token{}, nil, errIncomplete
+				}
+				copies = append(copies, fmt.Sprintf("%q %d %d", c.Routing.Node, *c.SeqNo.Max, *c.Refresh.External))
+			}
+			slices.Sort(copies)
+			fmt.Fprintf(h, "%q %q\n", number, copies)
+		}
+	}
+	return sum(h), names, nil
+}
+
+func sum(h hash.Hash) (out token) {
+	h.Sum(out[:0])
+	return out
+}
+
+// look learns which indices there are and the versions of their mappings, settings and aliases, when the version of the
+// cluster's state says that something changed.
+func (t *Tracker) look(ctx context.Context, client Client) error {
+	var version struct {
+		Version *int64 `json:"version"`
+		UUID    string `json:"state_uuid"`
+	}
+	if err := get(ctx, client, "/_cluster/state/version?filter_path=version,state_uuid", &version); err != nil {
+		return err
+	}
+	if version.Version == nil {
+		return errors.New("the cluster state has no version")
+	}
+	state := fmt.Sprint(*version.Version, " ", version.UUID)
+	t.mu.Lock()
+	same := t.known != nil && t.state == state
+	t.mu.Unlock()
+	if same {
+		return nil
+	}
+	var meta struct {
+		Metadata struct {
+			Indices map[string]struct {
+				Mapping  int64 `json:"mapping_version"`
+				Settings int64 `json:"settings_version"`
+				Aliases  int64 `json:"aliases_version"`
+			} `json:"indices"`
+		} `json:"metadata"`
+	}
+	const filter = "metadata.indices.*.mapping_version,metadata.indices.*.settings_version,metadata.indices.*.aliases_version"
+	if err := get(ctx, client, "/_cluster/state/metadata?filter_path="+filter, &meta); err != nil {
+		return err
+	}
+	known := make(map[string]string, len(meta.Metadata.Indices))
+	for name, ix := range meta.Metadata.Indices {
+		known[name] = fmt.Sprint(ix.Mapping, " ", ix.Settings, " ", ix.Aliases)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known, t.state = known, state
+	clear(t.byName)
+	return nil
+}
+
+// get asks the cluster and reads its answer into out.
+func get(ctx context.Context, client Client, target string, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, maxPoll)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return fmt.Errorf("poll %s: %w", target, err)
+	}
+	resp, err := client.Perform(req)
+	if err != nil {
+		return fmt.Errorf("poll %s: %w", target, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("poll %s: the node answered %d", target, resp.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return fmt.Errorf("poll %s: %w", target, err)
+	}
+	if len(body) > maxAnswer {
+		return fmt.Errorf("poll %s: the answer has over %d bytes", target, maxAnswer)
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("poll %s: %w", target, err)
+	}
+	return nil
+}
