@@ -27,7 +27,10 @@ type PoolOptions struct {
 	WaitTimeout     time.Duration // longest wait for a connection
 	MaxBuffered     int64         // longer answers are streamed
 	Discovery       DiscoveryConfig
+	DialTimeout     time.Duration // connecting to a node; 0 = transport.DefaultDialTimeout
 	IdleReadTimeout time.Duration // between two reads of an answer's body; 0 = none
+	MinRate         int64         // bytes a second of an answer's body; 0 = any
+	MinRateWindow   time.Duration // over which MinRate is measured
 }
 
 // DefaultPool returns the options of the gateway's own calls.
@@ -176,7 +179,8 @@ func (k *Cluster) weight(addr string) int {
 func (k *Cluster) newNode(e Endpoint) (*node, error) {
 	o := transport.Options{
 		Addr: e.Addr, MaxConns: k.options.MaxConns, MaxWaiting: k.options.MaxWaiting, WaitTimeout: k.options.WaitTimeout,
-		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.IdleReadTimeout, Dial: k.deps.Dial, Now: k.deps.Now,
+		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.IdleReadTimeout, DialTimeout: k.options.DialTimeout,
+		MinRate: k.options.MinRate, MinRateWindow: k.options.MinRateWindow, Dial: k.deps.Dial, Now: k.deps.Now,
 	}
 	if e.TLS {
 		t, err := k.tlsConfig(e)

@@ -397,3 +397,26 @@ func BenchmarkClassify(b *testing.B) {
 		})
 	}
 }
+
+func TestLongCalls(t *testing.T) {
+	f := func(method, path string, want bool) {
+		t.Helper()
+		var c Call
+		Classify(&c, []byte(method), []byte(path), nil)
+		if c.Name == "" || c.Long() != want {
+			t.Errorf("%s %s (%s): %v", method, path, c.Name, c.Long())
+		}
+	}
+	f("POST", "/i/_forcemerge", true)
+	f("POST", "/_reindex", true)
+	f("POST", "/i/_update_by_query", true)
+	f("POST", "/i/_delete_by_query", true)
+	f("PUT", "/_snapshot/r/s", true)
+	f("POST", "/_snapshot/r/s/_restore", true)
+	f("PUT", "/a/_shrink/b", true)
+	f("GET", "/_tasks/n:1", true)
+	f("GET", "/_cluster/health", true)
+	f("POST", "/i/_search", false)
+	f("POST", "/_bulk", false)
+	f("PUT", "/i", false)
+}

@@ -1,5 +1,7 @@
 package api
 
+import "strings"
+
 // Class groups APIs by what they do to a cluster, for limits, logs and metrics.
 type Class uint8
 
@@ -42,3 +44,15 @@ var idempotencyNames = [...]string{"unsafe", "idempotent", "cursor", "context", 
 
 // String returns the class in lower case.
 func (i Idempotency) String() string { return idempotencyNames[i] }
+
+// Long tells whether a call runs for minutes or hours by nature, or waits for something that does: time limits for
+// answers do not fit it, and one that was cut off still runs (elastic/elasticsearch#84577).
+func (c *Call) Long() bool {
+	switch c.Name {
+	case "indices.forcemerge", "reindex", "update_by_query", "delete_by_query", "indices.shrink", "indices.split",
+		"indices.clone", "indices.downsample", "indices.disk_usage", "indices.upgrade", "migration.post_feature_upgrade",
+		"searchable_snapshots.mount", "remote_store.restore", "tasks.get", "tasks.list", "cluster.health":
+		return true
+	}
+	return strings.HasPrefix(c.Name, "snapshot.")
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"weir/internal/wire"
 )
@@ -41,6 +42,9 @@ type body struct {
 	prefix   []byte // read before the body turned out to be too long for Response.Body
 	state    state
 	left     int64
+	deadline int64 // for all of it; 0 = none
+	waited   int64 // nanoseconds spent waiting for bytes in this window of Options.MinRate, negative if that does not hold
+	came     int64 // bytes that came in it
 	reusable bool  // the connection may serve again when the body has ended
 	err      error // what every further Read returns
 }
@@ -49,9 +53,12 @@ type body struct {
 func (c *conn) readBody(req *Request, resp *Response, framing wire.Framing, whole bool) error {
 	h := &resp.Header
 	b := &resp.body
-	*b = body{c: c, resp: resp, cancel: req.Cancel, left: framing.Length}
+	*b = body{c: c, resp: resp, cancel: req.Cancel, left: framing.Length, deadline: c.node.at(req.Deadline)}
 	b.reusable = whole && resp.Minor == 1 && !closes(h)
 	streamed := eventStream(h.Get("content-type"))
+	if streamed {
+		b.waited = -1 // events come when they happen
+	}
 	h.DropHopByHop()
 	h.Del("content-length")
 	resp.Length = framing.Length
@@ -274,16 +281,44 @@ func (b *body) pull(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads from the connection into p under the limit between reads.
+// fill reads from the connection into p under the limits on the time between reads, on all of the body, and on how slow
+// it may be. Only the time spent waiting counts for the last: a slow reader of the body is not the node's fault.
 func (b *body) fill(p []byte) (int, error) {
-	by := int64(0)
-	if limit := b.c.node.o.IdleReadTimeout; limit > 0 {
-		by = after(b.c.node.clock(), limit)
+	c, o := b.c, &b.c.node.o
+	rated := o.MinRate > 0 && b.waited >= 0
+	if o.IdleReadTimeout <= 0 && b.deadline == 0 && !rated {
+		c.limitRead(0)
+		n, err := c.read(p)
+		c.lastUsed = c.node.clock()
+		return n, err
 	}
-	b.c.limitRead(by)
-	n, err := b.c.read(p)
-	b.c.lastUsed = b.c.node.clock()
-	return n, err
+	start := c.node.clock()
+	limit := earlier(b.deadline, after(start, o.IdleReadTimeout))
+	for {
+		by := limit
+		if rated {
+			by = earlier(by, start+int64(o.MinRateWindow)-b.waited)
+		}
+		c.limitRead(by)
+		n, err := c.read(p)
+		now := c.node.clock()
+		c.lastUsed = now
+		if !rated {
+			return n, err
+		}
+		b.came += int64(n)
+		if b.waited += now - start; b.waited >= int64(o.MinRateWindow) {
+			if float64(b.came) < float64(o.MinRate)*time.Duration(b.waited).Seconds() {
+				return n, ErrTooSlow
+			}
+			b.waited, b.came = 0, 0
+			if err == ErrTimeout && (limit == 0 || now < limit) {
+				start = now
+				continue
+			}
+		}
+		return n, err
+	}
 }
 
 // line reads a line of at most limit bytes and returns it without its line end, which must be CRLF. It is valid until

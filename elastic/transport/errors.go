@@ -12,6 +12,7 @@ var (
 	ErrWaitTimeout = errors.New("no connection became free in time")
 	ErrCancelled   = errors.New("exchange was cancelled")
 	ErrTimeout     = errors.New("time limit passed")
+	ErrTooSlow     = errors.New("answer comes more slowly than the least rate allowed")
 	ErrRequest     = errors.New("request cannot be written as one HTTP/1.1 message")
 	ErrHeadTooLong = errors.New("head of the answer is too long")
 	ErrInterim     = errors.New("too many interim answers")

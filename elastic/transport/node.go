@@ -340,7 +340,7 @@ func (e *Error) settle(cancel *wire.Cancel) {
 	if cancel != nil && !cancel.Disarm() {
 		e.Cancelled, e.Err = true, ErrCancelled
 	}
-	e.Timeout = errors.Is(e.Err, ErrTimeout) || errors.Is(e.Err, ErrWaitTimeout)
+	e.Timeout = errors.Is(e.Err, ErrTimeout) || errors.Is(e.Err, ErrTooSlow) || errors.Is(e.Err, ErrWaitTimeout)
 }
 
 // release gives a connection back: to the exchange that has waited longest, or to the idle ones.

@@ -14,6 +14,7 @@ const (
 	DefaultDialTimeout     = 5 * time.Second
 	DefaultIdleTimeout     = 45 * time.Second // load balancers close at 60 s and later (ICIJ/datashare#2210)
 	DefaultMaxAge          = 10 * time.Minute // under load none is ever idle, and a name may lead elsewhere by now
+	DefaultMinRateWindow   = 10 * time.Second
 	DefaultMaxHeadBytes    = 128 << 10        // deprecation warnings alone reach 20 KB (elastic/elasticsearch#28301)
 	DefaultMaxBufferedBody = 1 << 20
 )
@@ -33,6 +34,8 @@ type Options struct {
 	MaxAge          time.Duration // a connection open for so long serves no further exchange
 	HeadTimeout     time.Duration // from the request being written until the head of its answer is read; 0 = none
 	IdleReadTimeout time.Duration // between two reads of a body; 0 = none
+	MinRate         int64         // bytes a second at which bodies must come, by the time spent waiting for them; 0 = any
+	MinRateWindow   time.Duration // over which MinRate is measured
 	WriteTimeout    time.Duration // for each write of at most 256 KiB; 0 = none
 
 	MaxHeadBytes    int   // head of an answer; over it Warning fields are dropped, and if that is not enough Do fails
@@ -60,6 +63,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxAge <= 0 {
 		o.MaxAge = DefaultMaxAge
+	}
+	if o.MinRateWindow <= 0 {
+		o.MinRateWindow = DefaultMinRateWindow
 	}
 	if o.MaxHeadBytes <= 0 {
 		o.MaxHeadBytes = DefaultMaxHeadBytes

@@ -32,7 +32,7 @@ type Request struct {
 	HasBody      bool      // an empty body is announced for any method, not only for POST, PUT and PATCH
 
 	Cancel      *wire.Cancel  // may be nil
-	Deadline    time.Time     // for everything until the head of the answer is read; zero = none
+	Deadline    time.Time     // for the whole exchange, until the last byte of the answer; zero = none
 	HeadTimeout time.Duration // in place of Options.HeadTimeout if > 0; none if < 0
 	Reuse       ReusePolicy
 }

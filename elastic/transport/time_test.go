@@ -3,6 +3,7 @@ package transport
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -208,9 +209,7 @@ func TestIdleReadTimeout(t *testing.T) {
 	}
 	o := Options{HeadTimeout: 2 * time.Second, IdleReadTimeout: 5 * time.Second}
 	bubble(t, o, drip, func(t *testing.T, n *Node) {
-		req := get("4s")
-		req.Deadline = time.Now().Add(time.Second) // until the head only
-		do(t, n, req)
+		do(t, n, get("4s"))
 		if e := timesOut(t, n, get("6s"), Body, 5*time.Second); !e.Answered {
 			t.Errorf("%+v", *e)
 		}
@@ -378,4 +377,100 @@ func TestTimedOutExchangesMixNothingUp(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// dripping serves a body of known length that comes in pieces of size bytes, one every pause.
+func dripping(length, size int, pause time.Duration, contentType string) handler {
+	return func(_ int, c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readRequest(r); err != nil {
+				return
+			}
+			if _, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", contentType, length); err != nil {
+				return
+			}
+			for left := length; left > 0; left -= size {
+				<-time.After(pause)
+				if _, err := c.Write(make([]byte, min(size, left))); err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func TestMinRate(t *testing.T) {
+	const window = 10 * time.Second
+	f := func(size int, pause time.Duration, contentType string, want time.Duration) {
+		t.Helper()
+		for _, buffered := range []int64{1 << 20, 1} {
+			bubble(t, Options{MinRate: 1000, MinRateWindow: window, MaxBufferedBody: buffered}, dripping(100_000, size, pause, contentType), func(t *testing.T, n *Node) {
+				start, resp := time.Now(), &Response{}
+				err := n.Do(get("/"), resp)
+				if err == nil && resp.Stream != nil {
+					_, err = io.Copy(io.Discard, resp.Stream)
+				}
+				took := time.Since(start).Round(time.Second)
+				var e *Error
+				switch {
+				case want == 0:
+					if err != nil {
+						t.Errorf("%d bytes every %v: %v after %v", size, pause, err, took)
+					}
+				case !errors.As(err, &e) || !errors.Is(err, ErrTooSlow) || e.Phase != Body || !e.Timeout || took != want:
+					t.Errorf("%d bytes every %v: %v after %v, want ErrTooSlow after %v", size, pause, err, took, want)
+				}
+				resp.Reset()
+			})
+		}
+	}
+	f(1300, time.Second, "application/json", 0)
+	f(13_000, 9*time.Second, "application/json", 0) // in bursts
+	f(900, time.Second, "application/json", window)
+	f(1, time.Second, "application/json", window)
+	f(5, time.Millisecond, "application/json", 0)
+	f(1, 10*time.Millisecond, "application/json", window)
+	f(10, time.Second, "text/event-stream", 0)
+}
+
+// TestMinRateIsOfTheNode has somebody read slowly what the node would send at once.
+func TestMinRateIsOfTheNode(t *testing.T) {
+	bubble(t, Options{MinRate: 1 << 20, MinRateWindow: time.Second, IdleReadTimeout: time.Minute, MaxBufferedBody: 1}, dripping(100_000, 100_000, 0, "application/json"), func(t *testing.T, n *Node) {
+		resp := do(t, n, get("/"))
+		read, buf := 0, make([]byte, 1000)
+		for {
+			<-time.After(10 * time.Second)
+			m, err := resp.Stream.Read(buf)
+			if read += m; err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", read, err)
+			}
+		}
+		if read != 100_000 {
+			t.Errorf("%d bytes", read)
+		}
+	})
+}
+
+// TestDeadlineHoldsToTheLastByte lets an answer begin in time and go on too long.
+func TestDeadlineHoldsToTheLastByte(t *testing.T) {
+	for _, buffered := range []int64{1 << 20, 1} {
+		bubble(t, Options{MaxBufferedBody: buffered, IdleReadTimeout: time.Minute}, dripping(100_000, 1000, time.Second, "application/json"), func(t *testing.T, n *Node) {
+			for _, limit := range []time.Duration{30 * time.Second, 99 * time.Second, 101 * time.Second} {
+				start, req, resp := time.Now(), get("/"), &Response{}
+				req.Deadline = start.Add(limit)
+				err := n.Do(req, resp)
+				if err == nil && resp.Stream != nil {
+					_, err = io.Copy(io.Discard, resp.Stream)
+				}
+				var e *Error
+				if late := limit < 100*time.Second; late != errors.As(err, &e) || late && (e.Phase != Body || !e.Timeout || time.Since(start).Round(time.Second) != limit) {
+					t.Errorf("limit %v: %v after %v", limit, err, time.Since(start))
+				}
+				resp.Reset()
+			}
+		})
+	}
 }

@@ -8,7 +8,7 @@ package upstream
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
+	"math"
 	"sync"
 	"time"
 
@@ -37,13 +37,71 @@ type ElasticsearchConfig struct {
 	// -1 is no limit.
 	MaxResponseSize conf.Bytes `conf:"max_response_size" min:"-1"`
 	// Time until an answer must begin; then 504. 0 is no limit. It never applies to calls that run long by nature, such
-	// as _forcemerge, _reindex and snapshots.
+	// as _forcemerge, _reindex, _update_by_query and snapshots.
 	Timeout conf.Duration `conf:"timeout"`
+	// The other limits on time. What ran into one is not repeated: it may still run.
+	Timeouts TimeoutsConfig `conf:"timeouts"`
 	// Whose credentials nodes get: those of the caller, or the gateway's own. The gateway's own lend its rights to
 	// everybody who reaches the flow.
 	Credentials string `conf:"credentials" enum:"caller,gateway"`
 	// How nodes are found; replaces what the cluster says.
 	Discovery *elastic.DiscoveryConfig `conf:"discovery"`
+}
+
+// TimeoutsConfig limits the time of an exchange with a node.
+type TimeoutsConfig struct {
+	// Connecting to a node, encryption included. Then another node is tried.
+	Connect conf.Duration `conf:"connect"`
+	// Until an answer must begin, by class of API, in place of timeout.
+	FirstByte FirstByteConfig `conf:"first_byte"`
+	// Between two pieces of an answer. Then it is cut off. 0 is no limit.
+	Idle conf.Duration `conf:"idle"`
+	// The whole exchange, until the last byte of the answer. It never applies to calls that run long by nature. 0 is no
+	// limit.
+	Total conf.Duration `conf:"total"`
+	// Rate at which an answer must come at least, such as 10kb/s, by the time spent waiting for the node; then it is cut
+	// off. It does not apply to streams of events.
+	MinRate conf.Rate `conf:"min_rate"`
+	// Time over which min_rate is measured.
+	MinRateWindow conf.Duration `conf:"min_rate_window"`
+}
+
+// FirstByteConfig limits the time until an answer begins, by class of API. 0 is no limit.
+type FirstByteConfig struct {
+	// Searches and other calls that ask for documents.
+	Search *conf.Duration `conf:"search"`
+	// Calls that open, move or close a cursor: scroll, points in time, asynchronous searches.
+	Cursor *conf.Duration `conf:"cursor"`
+	// Calls that change documents, such as _bulk.
+	Write *conf.Duration `conf:"write"`
+	// Calls that read state, mappings or statistics.
+	Inspect *conf.Duration `conf:"inspect"`
+	// Calls that change anything else.
+	Admin *conf.Duration `conf:"admin"`
+	// Calls that are not known.
+	Unknown *conf.Duration `conf:"unknown"`
+	// Calls that run long by nature, whatever their class, such as _forcemerge, _reindex, _update_by_query, snapshots and
+	// waiting for the health of a cluster. They have no limit unless one is given here.
+	Long *conf.Duration `conf:"long"`
+}
+
+// of returns the limit for a call; 0 is none.
+func (c *FirstByteConfig) of(call *api.Call, timeout conf.Duration) time.Duration {
+	if call.Long() {
+		timeout = 0
+		if c.Long != nil {
+			timeout = *c.Long
+		}
+		return timeout.Std()
+	}
+	byClass := [...]*conf.Duration{
+		api.ClassUnknown: c.Unknown, api.ClassSearch: c.Search, api.ClassCursor: c.Cursor, api.ClassWrite: c.Write,
+		api.ClassInspect: c.Inspect, api.ClassAdmin: c.Admin,
+	}
+	if own := byClass[call.Class]; own != nil {
+		timeout = *own
+	}
+	return timeout.Std()
 }
 
 // replayLimit is the size up to which a request's body is kept, so that it can be sent again.
@@ -83,11 +141,19 @@ func Elasticsearch() flows.Factory[ElasticsearchConfig] {
 			return ElasticsearchConfig{
 				Balancer: "weight", MaxConnection: transport.DefaultMaxConns, MaxWaiting: transport.DefaultMaxWaiting,
 				WaitTimeout: conf.Duration(30 * time.Second), MaxResponseSize: -1, Credentials: "caller",
+				Timeouts: TimeoutsConfig{
+					Connect: conf.Duration(transport.DefaultDialTimeout), Idle: conf.Duration(5 * time.Minute),
+					MinRateWindow: conf.Duration(transport.DefaultMinRateWindow),
+				},
 			}
 		},
 		Build: buildElasticsearch,
 		Examples: []flows.Example{
 			{Title: "A cluster called default", YAML: "- elasticsearch: {elasticsearch: default, max_connection: 500}"},
+			{
+				Title: "Limits on time: searches begin to answer within 30 seconds, answers come at 10 kB a second at least",
+				YAML:  "- elasticsearch: {elasticsearch: default, timeout: 1m, timeouts: {first_byte: {search: 30s}, min_rate: 10kb/s}}",
+			},
 		},
 	}
 }
@@ -104,7 +170,11 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 	f := &elasticsearch{config: c, cluster: cluster}
 	f.pool = elastic.PoolOptions{
 		Name: "traffic", MaxConns: c.MaxConnection, MaxWaiting: c.MaxWaiting, WaitTimeout: c.WaitTimeout.Std(),
-		MaxBuffered: transport.DefaultMaxBufferedBody, Discovery: cluster.Discovery, IdleReadTimeout: 5 * time.Minute,
+		MaxBuffered: transport.DefaultMaxBufferedBody, Discovery: cluster.Discovery, DialTimeout: c.Timeouts.Connect.Std(),
+		IdleReadTimeout: c.Timeouts.Idle.Std(), MinRate: int64(math.Ceil(c.Timeouts.MinRate.PerSecond())), MinRateWindow: c.Timeouts.MinRateWindow.Std(),
+	}
+	if rate := c.Timeouts.MinRate; rate != (conf.Rate{}) && rate.Unit != conf.Data {
+		b.Errorf("timeouts.min_rate", "%s is not an amount of data in a time, such as 10kb/s", rate)
 	}
 	if c.Discovery != nil {
 		f.pool.Discovery = *c.Discovery
@@ -227,8 +297,9 @@ func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 	} else {
 		c.Stream, c.StreamLength = r.Body.Reader(), r.Body.Len()
 	}
-	if !isLong(kind.Name) && f.config.Timeout > 0 {
-		c.HeadTimeout = f.config.Timeout.Std()
+	c.HeadTimeout = f.config.Timeouts.FirstByte.of(kind, f.config.Timeout)
+	if total := f.config.Timeouts.Total; total > 0 && !kind.Long() {
+		c.Deadline = x.Start.Add(total.Std())
 	}
 	// A search ends with its client; a write is not left half-done because somebody hung up.
 	if c.Idempotency == api.Read || c.Idempotency == api.Context {
@@ -261,16 +332,6 @@ func (f *elasticsearch) target(x *flows.Exchange, c *call) []byte {
 		c.query = c.query[:len(c.query)-1]
 	}
 	return c.query
-}
-
-// isLong tells whether a call runs for minutes or hours by nature (elastic/elasticsearch#84577).
-func isLong(name string) bool {
-	switch name {
-	case "indices.forcemerge", "reindex", "update_by_query", "delete_by_query", "indices.shrink", "indices.split",
-		"indices.clone", "tasks.get", "cluster.health":
-		return true
-	}
-	return strings.HasPrefix(name, "snapshot.")
 }
 
 // response makes the node's answer the response.

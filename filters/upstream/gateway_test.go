@@ -1,0 +1,219 @@
+package upstream_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/elastic"
+	"weir/elastic/estest"
+	"weir/filters/upstream"
+	"weir/flows"
+	"weir/internal/conf"
+	"weir/internal/obs"
+)
+
+func TestMain(m *testing.M) {
+	// The server library keeps one clock for the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+}
+
+// load builds a flow of one elasticsearch filter over one cluster; both texts are members of their sections in YAML.
+func load(cluster, filter string) (*flows.Builder, *conf.Node, *conf.Problems) {
+	root, p := conf.Parse("test.yml", "elasticsearch: [{name: up"+cluster+"}]\n"+
+		"flow: [{name: main, filter: [{elasticsearch: {elasticsearch: up"+filter+"}}]}]\nrouter: [{name: default, default_flow: main}]\n", nil)
+	reg := flows.NewRegistry()
+	flows.Register(reg, upstream.Elasticsearch())
+	b := flows.NewBuilder(reg, p)
+	for name, c := range elastic.DecodeClusters(root.Get("elasticsearch"), p) {
+		b.Provide("elasticsearch", name, c, nil)
+	}
+	b.Define(root.Get("flow"))
+	return b, root, p
+}
+
+// gateway runs an entry over such a flow and returns its address and its metrics.
+func gateway(t testing.TB, cluster, filter string) (string, *obs.Metrics) {
+	t.Helper()
+	b, root, p := load(cluster, filter)
+	routers := map[string]*flows.Router{"default": b.Router(root.Get("router").Items()[0])}
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	metrics, logger, budget := obs.NewMetrics(), slog.New(slog.DiscardHandler), flows.NewBudget(256<<20)
+	g := b.Generation(1, routers, &flows.Runtime{Metrics: metrics, Logger: logger, Budget: budget}, flows.NewKeeper())
+	if err := g.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := flows.DefaultEntry()
+	c.Name, c.Router, c.Network.Binding = "test", "default", "127.0.0.1:0"
+	e, err := flows.NewEntry(c, nil, metrics, budget, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Use(g)
+	if err := e.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.Serve()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := e.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		g.Retire()
+		<-g.Drained()
+	})
+	return e.Addr(), metrics
+}
+
+// endpoints is the member of a cluster's section that names its nodes, which are all there are.
+func endpoints(urls ...string) string {
+	return ", discovery: {enabled: false}, endpoints: [" + strings.Join(urls, ", ") + "]"
+}
+
+// ask sends raw on a connection of its own and returns the answer and its body; a status of 0 means that none came whole.
+func ask(t testing.TB, addr, raw string) (*http.Response, string) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.WriteString(c, raw); err != nil {
+		t.Fatal(err)
+	}
+	method, _, _ := strings.Cut(raw, " ")
+	resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	if err != nil {
+		return &http.Response{}, ""
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return &http.Response{}, string(body)
+	}
+	return resp, string(body)
+}
+
+// request makes a request in JSON with further header lines.
+func request(method, target, body string, lines ...string) string {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: gw.test:8000\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", method, target, len(body))
+	for _, line := range lines {
+		b.WriteString(line + "\r\n")
+	}
+	b.WriteString("\r\n" + body)
+	return b.String()
+}
+
+// TestTimeByClass lets nodes take their time. What runs long by nature is not cut off by the limits of the others, an
+// answer that does not begin in time is a 504 that says that the work may still run, and nothing is repeated
+// (elastic/elasticsearch#84577).
+func TestTimeByClass(t *testing.T) {
+	const limits = ", timeout: 100ms, timeouts: {first_byte: {cursor: 0, inspect: 30s}, total: 2m}"
+	f := func(filter, method, target, body string, wantStatus int) {
+		t.Helper()
+		es := estest.New(t, estest.Options{Nodes: 2})
+		addr, _ := gateway(t, endpoints(es.URLs()...), filter)
+		path, _, _ := strings.Cut(target, "?")
+		es.Inject(estest.Fault{Path: path, Delay: 300 * time.Millisecond, Body: []byte(`{"took":1}`)})
+		resp, got := ask(t, addr, request(method, target, body))
+		if resp.StatusCode != wantStatus || es.Count(path) != 1 {
+			t.Errorf("%s %s: status %d after %d calls, want %d after 1; %s", method, target, resp.StatusCode, es.Count(path), wantStatus, got)
+		}
+		if wantStatus == 504 && !strings.Contains(got, "may still run") {
+			t.Errorf("%s %s: %s", method, target, got)
+		}
+	}
+	f(limits, "POST", "/i/_search", "{}", 504)
+	f(limits, "POST", "/_bulk", "{\"index\":{\"_index\":\"i\"}}\n{}\n", 504)
+	f(limits, "PUT", "/i", "", 504)
+	f(limits, "GET", "/no/such/thing/anywhere", "", 504)
+	f(limits, "POST", "/i/_search?scroll=1m", "{}", 504)
+	f(limits, "POST", "/_search/scroll", `{"scroll_id":"x"}`, 200)
+	f(limits, "GET", "/_cluster/state", "", 200)
+	f(limits, "POST", "/i/_forcemerge", "", 200)
+	f(limits, "POST", "/_reindex", "{}", 200)
+	f(limits, "POST", "/i/_update_by_query", "{}", 200)
+	f(limits, "PUT", "/_snapshot/r/s?wait_for_completion=true", "", 200)
+	f(limits, "GET", "/_cluster/health?wait_for_status=green", "", 200)
+	f(", timeouts: {first_byte: {long: 100ms}}", "POST", "/i/_forcemerge", "", 504)
+	f(", timeouts: {total: 100ms}", "POST", "/i/_search", "{}", 504)
+	f(", timeouts: {total: 100ms}", "POST", "/i/_forcemerge", "", 200)
+	f("", "POST", "/i/_search", "{}", 200)
+}
+
+// TestAnswerThatStops has a node stop in the middle of an answer, or send it so slowly that it would never end.
+func TestAnswerThatStops(t *testing.T) {
+	f := func(filter, pause string, wantStatus int) {
+		t.Helper()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gap, _ := time.ParseDuration(pause)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				r := bufio.NewReader(c)
+				req, err := http.ReadRequest(r)
+				if err == nil && req.URL.Path == "/" { // the health check
+					_, _ = io.WriteString(c, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+				} else if err == nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n")
+					tick := time.NewTicker(gap)
+					for range 40 {
+						<-tick.C
+						if _, err := c.Write([]byte("x")); err != nil {
+							break
+						}
+					}
+					tick.Stop()
+				}
+				c.Close()
+			}
+		}()
+		addr, _ := gateway(t, endpoints("http://"+l.Addr().String()), filter)
+		resp, got := ask(t, addr, request("POST", "/i/_search", "{}"))
+		l.Close()
+		<-done
+		if resp.StatusCode != wantStatus {
+			t.Errorf("%s, a byte every %s: status %d %s, want %d", filter, pause, resp.StatusCode, got, wantStatus)
+		}
+	}
+	f(", timeouts: {idle: 50ms}", "200ms", 504)
+	f(", timeouts: {idle: 50ms}", "5ms", 200)
+	f(", timeouts: {min_rate: 1kb/s, min_rate_window: 100ms}", "10ms", 504)
+	f(", timeouts: {min_rate: 20b/s, min_rate_window: 100ms}", "5ms", 200)
+}
+
+func TestTimeoutsThatMakeNoSense(t *testing.T) {
+	f := func(filter, want string) {
+		t.Helper()
+		if _, _, p := load(endpoints("http://127.0.0.1:1"), filter); !strings.Contains(fmt.Sprint(p.Err()), want) {
+			t.Errorf("%s: %v", filter, p.Err())
+		}
+	}
+	f(", timeouts: {min_rate: 100/s}", "100/s is not an amount of data in a time, such as 10kb/s")
+	f(", timeouts: {min_rate: 20s/s}", "20s/s is not an amount of data in a time")
+	f(", timeouts: {first_byte: {reindex: 1h}}", `unknown field "reindex"`)
+	f(", timeouts: {connect: -1s}", "-1s")
+}
