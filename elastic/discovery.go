@@ -16,6 +16,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
 	"weir/elastic/balance"
+	"weir/elastic/transport"
 	"weir/internal/obs"
 )
 
@@ -170,7 +171,7 @@ type listed struct {
 func (k *Cluster) listNodes(ctx context.Context) ([]listed, error) {
 	asked := make([]*node, 0, 4)
 	for _, m := range k.picker.Members() {
-		if !m.State().Out {
+		if !m.Out() {
 			asked = append(asked, m.Node)
 		}
 	}
@@ -409,14 +410,15 @@ func (k *Cluster) checkAll() {
 		case r.err == nil:
 			r.m.Node.metrics.heard(true)
 			r.m.SetWeight(k.weight(r.m.Name))
-			r.m.Readmit()
+			r.m.Check(balance.Good, "")
 		case errors.Is(r.err, errOtherCluster):
 			strangers = append(strangers, r.m)
 		default:
 			r.m.Node.metrics.heard(false)
-			r.m.Report(balance.Failed, 0, "health check: "+obs.RedactError(r.err).Error())
+			r.m.Check(checkOutcome(r.err), "health check: "+obs.RedactError(r.err).Error())
 		}
 	}
+	k.picker.Review()
 	if len(strangers) > 0 && len(strangers) == len(members) {
 		// Not a mix of two clusters: the one behind the addresses was replaced.
 		k.logger.Warn("all nodes belong to another cluster than before; going on with that one")
@@ -427,6 +429,15 @@ func (k *Cluster) checkAll() {
 		m.SetWeight(0)
 		k.warnOnce("cluster "+m.Name, "node belongs to another cluster than the others; not used", "node", m.Name)
 	}
+}
+
+// checkOutcome tells a node that cannot be connected to from one that answers badly.
+func checkOutcome(err error) balance.Outcome {
+	var te *transport.Error
+	if errors.As(err, &te) && (te.Phase == transport.Dial || te.Phase == transport.Handshake) {
+		return balance.Refused
+	}
+	return balance.Failed
 }
 
 // warnOnce logs a warning the first time that key is met.

@@ -20,8 +20,9 @@ const maxAttempts = 3
 type Call struct {
 	transport.Request
 	Idempotency api.Idempotency
-	ClientHost  []byte // the Host that the client sent, for clusters that want it
-	OwnAuth     bool   // send the gateway's own credentials in place of the caller's
+	Class       balance.Class // what its latency is compared with
+	ClientHost  []byte        // the Host that the client sent, for clusters that want it
+	OwnAuth     bool          // send the gateway's own credentials in place of the caller's
 
 	// What became of it.
 	Node      string // address of the node that answered, or that was tried last
@@ -59,7 +60,7 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 	defer func() { r.Target = target }()
 	var last error
 	for r.Attempts < maxAttempts {
-		m := k.picker.Pick(r.tried[:r.Attempts])
+		m := k.picker.Pick(r.Class, r.tried[:r.Attempts])
 		if m == nil {
 			break
 		}
@@ -123,13 +124,13 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 		n.metrics.answered(resp.Status)
 		if resp.Status != 502 && resp.Status != 504 {
 			if resp.Stream != nil {
-				resp.Stream = &flowing{resp.Stream, m, resp.FirstByte}
+				resp.Stream = &flowing{resp.Stream, m, r.Class, resp.FirstByte}
 			} else {
-				m.Done(balance.Good, resp.FirstByte, "")
+				m.Done(r.Class, balance.Good, resp.FirstByte, "")
 			}
 			return false, nil
 		}
-		m.Done(balance.Failed, 0, "answered 502 or 504")
+		m.Done(r.Class, balance.Failed, 0, "answered 502 or 504")
 		if r.Idempotency == api.Read && r.replayable() && resp.Stream == nil {
 			return true, errGateway
 		}
@@ -137,10 +138,10 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 	}
 	var te *transport.Error
 	if !errors.As(err, &te) {
-		m.Done(balance.Ignored, 0, "")
+		m.Done(r.Class, balance.Ignored, 0, "")
 		return false, err
 	}
-	k.report(m, te)
+	k.report(m, r.Class, te)
 	switch {
 	case te.Cancelled, te.Source, errors.Is(err, transport.ErrRequest):
 		return false, k.failure(r, err)
@@ -157,6 +158,7 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 type flowing struct {
 	io.ReadCloser
 	m         *member // nil when the exchange has ended
+	class     balance.Class
 	firstByte time.Duration
 }
 
@@ -176,14 +178,14 @@ func (f *flowing) Read(p []byte) (int, error) {
 	default:
 		outcome, cause = balance.Failed, obs.RedactError(te).Error()
 	}
-	m.Done(outcome, f.firstByte, cause)
+	m.Done(f.class, outcome, f.firstByte, cause)
 	return n, err
 }
 
 // Close ends the exchange, wherever the body is: whoever has enough of it has no complaint of the node.
 func (f *flowing) Close() error {
 	if f.m != nil {
-		f.m.Done(balance.Good, f.firstByte, "")
+		f.m.Done(f.class, balance.Good, f.firstByte, "")
 		f.m = nil
 	}
 	return f.ReadCloser.Close()
@@ -199,7 +201,7 @@ func (r *Call) unsent() bool {
 }
 
 // report tells the picker and the metrics how an exchange failed.
-func (k *Cluster) report(m *member, te *transport.Error) {
+func (k *Cluster) report(m *member, c balance.Class, te *transport.Error) {
 	outcome := balance.Failed
 	switch {
 	case te.Cancelled, te.Source, te.Phase == transport.Wait, errors.Is(te, transport.ErrRequest):
@@ -213,7 +215,7 @@ func (k *Cluster) report(m *member, te *transport.Error) {
 	if outcome != balance.Ignored {
 		cause = obs.RedactError(te).Error()
 	}
-	m.Done(outcome, 0, cause)
+	m.Done(c, outcome, 0, cause)
 }
 
 // look asks for discovery before its time.
@@ -262,4 +264,19 @@ var authorizationName = []byte("Authorization")
 // lendAuth makes the gateway's own credentials replace those of the caller.
 func (r *Call) lendAuth(value string) {
 	r.Extra = append(r.Extra, wire.Field{Name: authorizationName, Value: []byte(value)})
+}
+
+// ClassOf returns the class of an API for the balancer. Nodes run each class in thread pools of its own.
+func ClassOf(call *api.Call) balance.Class {
+	switch call.Name {
+	case "get", "mget", "get_source", "exists", "exists_source", "termvectors", "mtermvectors":
+		return balance.Get
+	}
+	switch call.Class {
+	case api.ClassSearch, api.ClassCursor:
+		return balance.Search
+	case api.ClassWrite:
+		return balance.Write
+	}
+	return balance.Manage
 }

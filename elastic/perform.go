@@ -78,7 +78,7 @@ func newCall(req *http.Request) (*Call, error) {
 	}
 	var call api.Call
 	api.Classify(&call, r.Method, []byte(req.URL.EscapedPath()), []byte(req.URL.RawQuery))
-	r.Idempotency = call.Idempotency
+	r.Idempotency, r.Class = call.Idempotency, ClassOf(&call)
 	return r, nil
 }
 

@@ -119,4 +119,3 @@ func (c *conn) advance(fd uintptr) bool {
 	c.stage, c.readErr = ended, err
 	return true
 }
-

@@ -283,7 +283,7 @@ func (f *elasticsearch) note(x *flows.Exchange, c *call, err error) {
 func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 	r, kind := &x.Request, x.Call()
 	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.target(x, c), &r.Header, r.Host
-	c.Idempotency = kind.Idempotency
+	c.Idempotency, c.Class = kind.Idempotency, elastic.ClassOf(kind)
 	c.OwnAuth = f.config.Credentials == "gateway"
 	body, whole, err := f.body(r)
 	if err != nil {

@@ -28,6 +28,7 @@ var layers = map[string][]string{
 	"internal/policy":     {},
 	"internal/searchnode": {"internal/searchnode"},
 	"internal/e2e":        {"internal/searchnode"},
+	"internal/sim":        {"elastic/balance"},
 	"internal/demo":       {""},
 	"cmd":                 {""},
 	"bench":               {"bench"},
