@@ -77,15 +77,15 @@ func (p *Picker[T]) settle(now int64) {
 	p.mu.Lock()
 }
 
-// readmit takes m back if it is out, and forgets its failures and, if there was reason to avoid it, how long its answers
-// took: what failures made of that says nothing about the node that is back.
+// readmit takes m back if it is out or dead, and forgets its failures and how long its answers took: what failures made
+// of that says nothing about the node that is back.
 func (m *Member[T]) readmit(cause string) {
 	p := m.p
 	p.mu.Lock()
 	now := p.since()
-	m.failures.Store(0)
-	m.blocked.Store(0)
 	if m.dead.Swap(false) || m.outUntil.Load() != 0 {
+		m.failures.Store(0)
+		m.blocked.Store(0)
 		for c := range m.latency {
 			m.latency[c].Store(0)
 		}

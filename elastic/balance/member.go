@@ -32,7 +32,8 @@ type Member[T any] struct {
 	// latency is the average time to the first byte of each class: a float32 of seconds in the upper half, and in the
 	// lower half the milliseconds since the picker's epoch at which it was taken. 0 is unknown.
 	latency  [classes]atomic.Uint64
-	failures atomic.Int32
+	failures atomic.Int32 // of exchanges in a row
+	unwell   atomic.Int32 // failed checks in a row
 	// recent counts attempts by the second, in a ring: the second in the upper 32 bits, then 16 bits for all and 16 for
 	// those that failed.
 	recent  [ratioWindow]atomic.Uint64
@@ -218,10 +219,10 @@ func (m *Member[T]) Report(c Class, o Outcome, firstByte time.Duration, cause st
 			m.failures.Store(0)
 			return
 		}
-		m.failed(now, false, cause)
+		m.failed(now, &m.failures, false, cause)
 	default:
 		m.punish(c, now)
-		m.failed(now, o == Refused, cause)
+		m.failed(now, &m.failures, o == Refused, cause)
 	}
 }
 
@@ -229,9 +230,10 @@ func (m *Member[T]) Report(c Class, o Outcome, firstByte time.Duration, cause st
 func (m *Member[T]) Check(o Outcome, cause string) {
 	switch o {
 	case Good:
+		m.unwell.Store(0)
 		m.readmit("a health check succeeded")
 	case Failed, Refused:
-		m.failed(m.p.since(), o == Refused, cause)
+		m.failed(m.p.since(), &m.unwell, o == Refused, cause)
 	}
 }
 
@@ -248,16 +250,21 @@ func (m *Member[T]) well(now int64) {
 	if m.failures.Load() != 0 {
 		m.failures.Store(0)
 	}
+	if m.unwell.Load() != 0 {
+		m.unwell.Store(0)
+	}
 	if m.dead.Load() {
 		m.dead.Store(false)
 	}
 	m.tally(now, false)
 }
 
-func (m *Member[T]) failed(now int64, refused bool, cause string) {
+// failed counts a failure in the row that it belongs to: a check that succeeds does not excuse exchanges that fail.
+func (m *Member[T]) failed(now int64, row *atomic.Int32, refused bool, cause string) {
 	all, bad := m.tally(now, true)
 	o := &m.p.o.Outlier
-	inRow := int(m.failures.Add(1)) >= o.Failures
+	row.Add(1)
+	inRow := int(m.failures.Load()+m.unwell.Load()) >= o.Failures
 	if inRow && refused {
 		m.dead.Store(true)
 	}
@@ -308,7 +315,7 @@ func (m *Member[T]) State() State {
 	now := p.since()
 	s := State{
 		Weight: int(m.weight.Load()), InFlight: m.inFlight.Load(), Out: !m.in(now), Dead: m.dead.Load(), Local: m.local.Load(),
-		Failures: int(m.failures.Load()), Share: int(100 * m.ramp(now)), Latency: map[string]int64{},
+		Failures: int(m.failures.Load() + m.unwell.Load()), Share: int(100 * m.ramp(now)), Latency: map[string]int64{},
 	}
 	for c := range Class(classes) {
 		if seconds, ok := m.seconds(c, now); ok {
