@@ -1,7 +1,7 @@
-// Package transform holds filters that look at a message's head and change or judge it.
+// Package transform holds filters that look at a message and change or judge it.
 //
-// They never touch bodies, and never a field that frames a message. They trade power for order: repeated fields stay
-// where they are.
+// They never touch a field that frames a message, and of bodies only the addresses that rewrite_addresses writes over.
+// They trade power for order: repeated fields, and all other bytes, stay where they are.
 package transform
 
 import (
