@@ -30,6 +30,9 @@ func TestEngines(t *testing.T) {
 			t.Run("clients through weir", func(t *testing.T) {
 				RunClients(t, newSite(t, cluster, highLimit).start().url, engine)
 			})
+			if engine != searchnode.OpenSearch3 { // OpenSearch 2 has the same front
+				t.Run("same bytes", func(t *testing.T) { testDifferential(t, cluster, engine) })
+			}
 			if engine != searchnode.Elasticsearch7 { // it has no scripts here, see package searchnode
 				t.Run("search ends with its client", func(t *testing.T) { testSearchEndsWithItsClient(t, cluster) })
 			}
