@@ -213,7 +213,8 @@ func (b *Body) ReplaceStream(r io.Reader, length int64) {
 	b.closer, _ = r.(io.Closer)
 }
 
-// Announce makes the body empty but announces a length: the answer to HEAD says how long that to GET would be.
+// Announce makes the body empty but announces a length: the answer to HEAD says how long that to GET would be. -1 says
+// nothing.
 func (b *Body) Announce(length int64) {
 	b.closeStream()
 	b.data, b.length = nil, length

@@ -8,18 +8,19 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
+
+	"weir/internal/wire"
 )
 
 // phase is what a connection is doing. The sweeper judges by it how long is too long.
 type phase int32
 
 const (
-	phaseIdle    phase = iota // between requests, inside the server's loop
-	phaseParked               // between requests, outside of it: costs a small goroutine only
+	phaseIdle    phase = iota // between requests
 	phaseHead                 // a request has begun to come
 	phaseHandler              // a flow is running
 	phaseBody                 // waiting for more of a request body
@@ -27,18 +28,16 @@ const (
 	phaseClosing              // after the last answer: the rest of what the client sends is thrown away
 )
 
-// errParked ends the server's loop over a connection that has nothing to say for a while. The connection stays open.
-var errParked = errors.New("connection parked")
-
-// A conn is a client's connection. It stands between fasthttp and the socket, and knows what fasthttp does not: when
-// an answer has been written, how long each phase takes, and whether the client is still there.
+// A conn is a client's connection. Its goroutine serves one request after the other; see Entry.serve.
 //
 // Time limits are not timers per read: each phase notes its start, and the entry's sweeper ends what lasts too long by
 // moving the socket's deadline into the past.
 type conn struct {
 	net.Conn
 	entry *Entry
-	raw   *net.TCPConn // under TLS the connection below it
+	raw   *net.TCPConn    // under TLS the connection below it
+	sock  syscall.RawConn // of raw
+	try   func(fd uintptr) bool
 
 	// state is the phase in the lowest byte and, above it, the coarse time at which it began or last made progress, in
 	// milliseconds (see Entry.clock). It is one word, since it is written several times a request.
@@ -48,28 +47,31 @@ type conn struct {
 	used        atomic.Bool // a request has begun to come
 	interrupted atomic.Bool // the request's body is not read on: the node has answered
 
-	// The fields up to pending belong to the connection's goroutine.
-	first     byte // read while parked
-	hasFirst  bool
-	inHead    bool  // a part of the next request's head has come
-	serving   bool  // a flow is running
-	streaming bool  // the answer is written as it comes from a node
-	unread    bool  // the last request's body was not read to its end
-	bodyBytes int64 // read from the socket while the flow runs
-	parked    bool  // the server let go of the connection because it was idle
-	mute      bool  // the answer has been written past the server, which is to write no more
-	linger    bool  // the client may still be sending: drain before closing
+	// The fields below belong to the connection's goroutine.
+	x      *Exchange // the one being served, whose buffer holds what was read; nil while nothing comes
+	got    int       // what try read
+	gotErr error
+	first  [1]byte // under TLS, what was waited for
+	last   bool    // no further request is read
+	linger bool    // the client may still be sending: drain before closing
 
-	peer  netip.AddrPort // the other end
-	spare *Exchange      // for the next request
-
-	request   *fasthttp.RequestCtx // of the request being served
-	expecting *Exchange            // its body has been asked for; see expect.go
-
-	pending []*Exchange // answered, perhaps not written yet
+	peer netip.AddrPort // the other end
 
 	mu      sync.Mutex // guards the field below
 	waiting *Exchange  // the exchange whose flow is running
+}
+
+func newConn(e *Entry, nc net.Conn) *conn {
+	c := &conn{Conn: nc, entry: e}
+	c.raw, _ = nc.(*net.TCPConn)
+	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		ap := tcp.AddrPort()
+		c.peer = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	c.sock, _ = c.raw.SyscallConn() // it fails for nil only
+	c.try = c.readNow
+	c.enter(phaseIdle)
+	return c
 }
 
 func (c *conn) enter(p phase) { c.state.Store(c.entry.clock.Load()<<8 | int64(p)) }
@@ -77,105 +79,177 @@ func (c *conn) enter(p phase) { c.state.Store(c.entry.clock.Load()<<8 | int64(p)
 // phase returns what the connection is doing.
 func (c *conn) phase() phase { return phase(c.state.Load() & 0xff) }
 
-// Read hands bytes to the server. Being asked for more, it knows that all answers so far have been written.
-func (c *conn) Read(p []byte) (int, error) {
-	c.finish()
-	if c.hasFirst && len(p) > 0 {
-		p[0], c.hasFirst, c.inHead = c.first, false, true
-		c.enter(phaseHead)
-		return 1, nil
+// await waits until something of a request has come. As long as nothing does, the connection holds neither a buffer nor
+// an exchange: it costs a small goroutine.
+func (c *conn) await() bool {
+	if c.x != nil && c.x.in.len() > 0 {
+		return true // the next request came with the one before
 	}
-	if c.unread && c.request.RequestBodyStream() == nil {
-		c.unread = false // the server has thrown away what was left of the body
-	}
-	idle := false
-	switch {
-	case c.serving, c.unread:
-		c.enter(phaseBody)
-	case c.inHead:
-		// The limit is on the whole head, so its time begins once.
-		if c.phase() != phaseHead {
-			c.enter(phaseHead)
+	c.enter(phaseIdle)
+	for {
+		n, err := c.readFirst()
+		switch {
+		case n > 0:
+			c.used.Store(true)
+			return true
+		case errors.Is(err, os.ErrDeadlineExceeded) && c.unjust():
+		default:
+			return false
 		}
-	case len(p) < c.entry.server.ReadBufferSize:
-		// The server's buffer is not empty: it holds the beginning of a pipelined request.
-		c.inHead = true
-		c.enter(phaseHead)
-	default:
-		idle = true
-		c.enter(phaseIdle)
 	}
-	n, err := c.read(p)
-	switch {
-	case n == 0 && err != nil && c.expecting != nil:
-		c.abandonExpect()
-	case n > 0 && idle:
-		c.inHead = true // most often the whole of it; see above for when not
-	case n > 0 && c.serving:
-		c.enter(phaseHandler)
-		// Chunk sizes and their extensions count as well, but a body may be sent in chunks of one byte.
-		if c.bodyBytes += int64(n); c.bodyBytes > 8*c.entry.limits.maxBody {
-			return 0, ErrBodyTooLarge
+}
+
+// readFirst waits for bytes, takes an exchange for them and reads them into its buffer.
+func (c *conn) readFirst() (int, error) {
+	if c.Conn == net.Conn(c.raw) {
+		if err := c.sock.Read(c.try); err != nil {
+			return 0, err
 		}
-	case n == 0 && idle && errors.Is(err, os.ErrDeadlineExceeded):
-		c.parked = true
-		return 0, errParked
+		if c.got > 0 {
+			c.x.in.w = c.got
+		}
+		return c.got, c.gotErr
+	}
+	c.drop()
+	n, err := c.Conn.Read(c.first[:])
+	if n > 0 {
+		c.take()
+		c.x.in.w = copy(c.x.in.b, c.first[:])
 	}
 	return n, err
 }
 
-// read reads from the socket. A verdict of the sweeper may come late, when the phase that it was about is over: then
-// it is undone.
+// readNow reads what is there. It returns false if that is nothing; it is called again then when something has come.
+func (c *conn) readNow(fd uintptr) bool {
+	if c.x == nil {
+		c.take()
+	}
+	c.x.in.r = 0
+	for {
+		c.got, c.gotErr = syscall.Read(int(fd), c.x.in.b)
+		switch c.gotErr {
+		case syscall.EINTR:
+			continue
+		case syscall.EAGAIN:
+			c.drop()
+			return false
+		}
+		return true
+	}
+}
+
+// take gives the connection an exchange.
+func (c *conn) take() {
+	c.x, _ = c.entry.pool.Get().(*Exchange)
+	c.x.conn = c
+}
+
+// drop gives the connection's exchange back.
+func (c *conn) drop() {
+	if x := c.x; x != nil {
+		c.x, x.conn = nil, nil
+		x.in.reset()
+		c.entry.pool.Put(x)
+	}
+}
+
+// unjust tells whether a verdict of the sweeper came too late, when the phase that it was about was over. It is undone
+// then.
+func (c *conn) unjust() bool {
+	if c.interrupted.Load() || phase(c.verdict.Load()) == c.phase() {
+		return false
+	}
+	_ = c.Conn.SetReadDeadline(time.Time{})
+	return true
+}
+
+// read reads from the connection.
 func (c *conn) read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.interrupted.Load() || phase(c.verdict.Load()) == c.phase() {
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !c.unjust() {
 			return n, err
 		}
-		_ = c.Conn.SetReadDeadline(time.Time{})
 	}
 }
 
-// Write sends a part of an answer.
-func (c *conn) Write(p []byte) (int, error) {
-	if c.mute {
-		return len(p), nil
-	}
-	c.enter(phaseWrite)
-	n, err := c.Conn.Write(p)
-	if c.streaming {
-		c.enter(phaseHandler) // the next part may be long in coming, and that is not the client's fault
-	}
-	if err != nil {
-		c.abandonExpect()
-	}
-	if len(c.pending) > 0 {
-		x := c.pending[len(c.pending)-1]
-		x.written += int64(n)
-		if err != nil {
-			x.Trace.Outcome = ClientGone
+// Faults of a head that is too long.
+var (
+	errLongLine = errors.New("request line over the limit")
+	errLongHead = errors.New("header over the limit")
+)
+
+// errNoRequest says that nothing but empty lines has come.
+var errNoRequest = errors.New("no request")
+
+// readHead reads until the head of a request is in the exchange's buffer and returns its length. It returns
+// errNoRequest if no request has begun.
+func (c *conn) readHead(head *wire.Head) (int, error) {
+	in, limits, begun := &c.x.in, &c.entry.limits, false
+	for {
+		if in.skipEmptyLines(); in.len() == 0 {
+			return 0, errNoRequest
+		}
+		n, err := head.Scan(in.bytes())
+		if err != nil || n > 0 {
+			if n-head.FirstLine() > limits.maxHead {
+				err = errLongHead
+			}
+			return n, err
+		}
+		switch line := head.FirstLine(); {
+		case line == 0 && in.len() > limits.maxLine+len("\r\n"):
+			return 0, errLongLine
+		case in.len()-line > limits.maxHead:
+			return 0, errLongHead
+		}
+		if !begun {
+			c.enter(phaseHead) // the limit is on the whole head, so its time begins once
+			begun = true
+		}
+		in.room()
+		m, err := c.read(in.b[in.w:])
+		in.w += m
+		if m == 0 && err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
 		}
 	}
-	return n, err
 }
 
-// Close is called by the server when it is done with the connection. The entry's loop closes the socket.
-func (c *conn) Close() error {
-	c.finish()
-	return nil
+// write sends a part of an answer: a, then b.
+func (c *conn) write(a, b []byte) error {
+	x := c.x
+	c.enter(phaseWrite)
+	for {
+		part := b[:min(len(b), writeSlice)]
+		var n int64
+		var err error
+		if len(part) == 0 {
+			var m int
+			m, err = c.Conn.Write(a)
+			n = int64(m)
+		} else {
+			x.parts = [2][]byte{a, part}
+			x.vec = x.parts[:]
+			n, err = x.vec.WriteTo(c.Conn)
+			x.parts, x.vec = [2][]byte{}, nil
+		}
+		x.ResponseBytes += n
+		if err != nil {
+			return err
+		}
+		if a, b = nil, b[len(part):]; len(b) == 0 {
+			return nil
+		}
+		c.enter(phaseWrite) // the client takes its time, but takes something
+	}
 }
 
-// finish ends the exchanges whose answers have been written.
-func (c *conn) finish() {
-	if len(c.pending) == 0 {
-		return
-	}
-	for i, x := range c.pending {
-		c.entry.written(x)
-		c.pending[i] = nil
-	}
-	c.pending = c.pending[:0]
-}
+// writeSlice is the most that is written under one write limit.
+const writeSlice = 256 << 10
 
 // watch lets the sweeper cancel x when the client leaves.
 func (c *conn) watch(x *Exchange) {
@@ -184,14 +258,8 @@ func (c *conn) watch(x *Exchange) {
 	c.mu.Unlock()
 }
 
-// unwatch ends watch, unless another exchange is watched by now.
-func (c *conn) unwatch(x *Exchange) {
-	c.mu.Lock()
-	if c.waiting == x {
-		c.waiting = nil
-	}
-	c.mu.Unlock()
-}
+// unwatch ends watch.
+func (c *conn) unwatch() { c.watch(nil) }
 
 // cancelIfGone cancels the running exchange if its client has left or shut its sending side, which nodes treat alike.
 func (c *conn) cancelIfGone() {
@@ -208,25 +276,13 @@ func (c *conn) cancelIfGone() {
 
 // gone asks the kernel whether the peer has closed, without reading: POLLRDHUP works under TLS and pipelining alike.
 func (c *conn) gone() bool {
-	rc, err := c.raw.SyscallConn()
-	if err != nil {
-		return true
-	}
 	gone := false
-	err = rc.Control(func(fd uintptr) {
+	err := c.sock.Control(func(fd uintptr) {
 		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		n, perr := unix.Poll(fds[:], 0)
 		gone = perr == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 	})
 	return gone || err != nil
-}
-
-// letGo gives back what the connection keeps between requests.
-func (c *conn) letGo() {
-	if c.spare != nil {
-		c.entry.pool.Put(c.spare)
-		c.spare = nil
-	}
 }
 
 // past is a deadline that has been missed.
@@ -236,19 +292,6 @@ var past = time.Unix(1, 0)
 func (c *conn) interrupt(p phase) {
 	c.verdict.Store(int32(p))
 	_ = c.Conn.SetReadDeadline(past)
-}
-
-// await waits outside the server for the first byte of a request.
-func (c *conn) await() bool {
-	c.enter(phaseParked)
-	_ = c.Conn.SetReadDeadline(time.Time{})
-	var b [1]byte
-	n, err := c.read(b[:])
-	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
-		return false
-	}
-	c.first, c.hasFirst, c.inHead, c.parked = b[0], true, false, false
-	return true
 }
 
 // shut closes the socket. If the client may still be sending, what it sends is thrown away within bounds first, so
@@ -261,4 +304,61 @@ func (c *conn) shut() {
 		_, _ = io.CopyN(io.Discard, c.Conn, c.entry.limits.lingerBytes)
 	}
 	_ = c.Conn.Close()
+}
+
+const (
+	firstBuffer = 8 << 10 // holds the head and the body of most requests
+	keptBuffer  = 64 << 10
+)
+
+// A buffer holds what was read from a client and not yet used: b[r:w]. What is in front of base is in use by the
+// exchange that runs.
+type buffer struct {
+	b          []byte
+	base, r, w int
+}
+
+func (b *buffer) bytes() []byte { return b.b[b.r:b.w] }
+func (b *buffer) len() int      { return b.w - b.r }
+
+// reset empties b, and lets go of its memory if that is much.
+func (b *buffer) reset() {
+	b.base, b.r, b.w = 0, 0, 0
+	if cap(b.b) > keptBuffer {
+		b.b = make([]byte, firstBuffer)
+	}
+}
+
+// hold takes the next n bytes for the exchange that runs and returns them.
+func (b *buffer) hold(n int) []byte {
+	b.r += n
+	b.base = b.r
+	return b.b[b.r-n : b.r : b.r]
+}
+
+// free ends the use of what was held.
+func (b *buffer) free() { b.base = 0 }
+
+// room makes room for more bytes behind those that are there, which may move; what is held stays where it is.
+func (b *buffer) room() {
+	if b.r == b.w {
+		b.r, b.w = b.base, b.base
+	}
+	if len(b.b)-b.w >= firstBuffer/8 {
+		return
+	}
+	left := b.bytes()
+	to := b.b
+	if b.base > 0 || 2*len(left) > len(b.b) {
+		to = make([]byte, max(firstBuffer, 2*len(left)))
+	}
+	b.w = copy(to, left)
+	b.b, b.base, b.r = to, 0, 0
+}
+
+// skipEmptyLines skips what some clients send behind a body (RFC 9112 section 2.2).
+func (b *buffer) skipEmptyLines() {
+	for b.len() >= 2 && b.b[b.r] == '\r' && b.b[b.r+1] == '\n' {
+		b.r += 2
+	}
 }

@@ -3,6 +3,8 @@ package flows
 import (
 	"context"
 	"time"
+
+	"weir/internal/wire"
 )
 
 // Adopt makes x, which came from no entry, run in g until End. It returns false if g has drained.
@@ -52,5 +54,27 @@ func (x *Exchange) End() {
 	x.reset()
 	if gen != nil {
 		gen.leave()
+	}
+}
+
+// An arena holds copies.
+type arena struct{ buf []byte }
+
+// copy returns a copy of b. Growing leaves earlier copies where they are.
+func (a *arena) copy(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	if cap(a.buf)-len(a.buf) < len(b) {
+		a.buf = make([]byte, 0, max(2*cap(a.buf), len(b), 2048))
+	}
+	start := len(a.buf)
+	a.buf = append(a.buf, b...)
+	return a.buf[start:len(a.buf):len(a.buf)]
+}
+
+func (a *arena) header(dst, src *wire.Header) {
+	for _, f := range src.Fields() {
+		dst.Add(a.copy(f.Name), a.copy(f.Value))
 	}
 }

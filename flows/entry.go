@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
 
 	"weir/internal/conf"
@@ -93,7 +92,6 @@ type limits struct {
 
 const (
 	sweepInterval = 50 * time.Millisecond
-	parkAfter     = time.Second            // idle connections leave the server's loop
 	watchAfter    = 100 * time.Millisecond // running exchanges whose client is looked after
 	lastRequest   = time.Second            // what a connection gets to bring a request when the entry ends
 )
@@ -107,7 +105,6 @@ type Entry struct {
 	failLog *obs.Throttle // repeated lines, see logFailure
 	metrics *entryMetrics
 	current atomic.Pointer[Generation]
-	server  *fasthttp.Server
 	tls     *tls.Config
 
 	clock    atomic.Int64 // coarse time in milliseconds, moved on by the sweeper
@@ -140,34 +137,13 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budg
 			lingerTime: 2 * time.Second, lingerBytes: 64 << 20,
 		},
 	}
-	e.pool.New = func() any { return &Exchange{Entry: c.Name} }
-	e.server = &fasthttp.Server{
-		Handler:        e.handle,
-		HeaderReceived: e.headerReceived,
-		ExpectHandler:  e.handleExpect,
-		ErrorHandler:   e.handleError,
-		Logger:         quiet{},
-		// The buffer holds the whole head; one byte over its size is 431.
-		ReadBufferSize: int(c.MaxHeaderSize) + int(c.MaxRequestLine) + 512,
-		// Bodies come as streams: the server reads one byte ahead and no more. The real limit is ours, see requestBody.
-		StreamRequestBody:             true,
-		MaxRequestBodySize:            1,
-		DisableHeaderNamesNormalizing: true,
-		DisablePreParseMultipartForm:  true,
-		NoDefaultServerHeader:         true,
-		NoDefaultDate:                 true,
-		NoDefaultContentType:          true,
-		SecureErrorLogMessage:         true,
-		LazyRequestTime:               true,
-		Concurrency:                   1 << 30, // slots bounds the connections
+	e.pool.New = func() any {
+		x := &Exchange{Entry: c.Name, in: buffer{b: make([]byte, firstBuffer)}}
+		x.Request.Body.budget, x.Response.Body.budget = budget, budget
+		return x
 	}
 	return e, nil
 }
-
-// quiet drops the server library's own log lines: the entry counts and logs what matters.
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
 
 // Listen opens the entry's port. With skip_occupied_port it takes the next free one of the following hundred.
 func (e *Entry) Listen(ctx context.Context) error {
@@ -254,8 +230,7 @@ func (e *Entry) accept() {
 			}
 			continue
 		}
-		tcp, _ := nc.(*net.TCPConn)
-		c := &conn{Conn: nc, entry: e, raw: tcp, peer: peerOf(nc)}
+		c := newConn(e, nc)
 		e.mu.Lock()
 		e.conns[c] = struct{}{}
 		e.mu.Unlock()
@@ -265,13 +240,11 @@ func (e *Entry) accept() {
 	}
 }
 
-// serveConn serves one connection: it waits for a request outside of the server, which costs next to nothing, and
-// hands the connection to the server for as long as requests follow each other.
+// serveConn serves one connection.
 func (e *Entry) serveConn(c *conn) {
 	defer e.tasks.Done()
 	defer func() {
-		c.finish()
-		c.letGo()
+		c.drop()
 		c.shut()
 		e.mu.Lock()
 		delete(e.conns, c)
@@ -282,13 +255,7 @@ func (e *Entry) serveConn(c *conn) {
 	if e.tls != nil && !e.handshake(c) {
 		return
 	}
-	for c.await() {
-		c.used.Store(true)
-		_ = e.server.ServeConn(c)
-		if !c.parked || e.closing.Load() {
-			return
-		}
-		c.letGo()
+	for c.await() && e.serve(c) {
 	}
 }
 
@@ -340,10 +307,6 @@ func (e *Entry) look(c *conn, now int64) {
 	age := time.Duration(now-state>>8) * time.Millisecond
 	switch p := phase(state & 0xff); p {
 	case phaseIdle:
-		if e.closing.Load() || age > parkAfter {
-			c.interrupt(p)
-		}
-	case phaseParked:
 		// A connection that was accepted just now is about to bring a request.
 		if age > e.limits.idle || e.closing.Load() && (c.used.Load() || age > lastRequest) {
 			c.interrupt(p)

@@ -1,7 +1,9 @@
 package flows
 
 import (
+	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +32,8 @@ type Request struct {
 // A Response is what the client will get. Status 0 means that no filter has answered yet.
 type Response struct {
 	Status int
-	Header wire.Header // without framing and hop-by-hop fields
+	Reason []byte      // of the status line, as the node wrote it; nil for the usual one
+	Header wire.Header // without hop-by-hop fields; a Content-Length is corrected when it is written
 	Body   Body
 }
 
@@ -79,14 +82,14 @@ type Trace struct {
 }
 
 // An Exchange is one request and its response on their way through a flow. It is pooled: neither it nor anything it
-// gives out may be kept after Serve returned. What must live longer is copied; see Snapshot.
+// gives out may be kept after Serve returned. What must live longer is copied.
 type Exchange struct {
 	Request  Request
 	Response Response
 	Trace    Trace
 	Start    time.Time // when the request's head was complete
 	Entry    string    // name of the entry
-	Tracing  bool      // this is a snapshot in a tracing flow: nobody waits for a response
+	Tracing  bool      // the answer has been written and the tracing flow runs: nobody waits for a response
 
 	call       api.Call
 	classified bool
@@ -99,19 +102,20 @@ type Exchange struct {
 	vars       []slot
 	cleanups   []Releaser
 
-	// In a snapshot: the time that writing the answer to the client took, and the bytes of both bodies as they were
-	// read and written; ResponseBytes includes the head.
+	// In a tracing flow: the time that writing the answer took, and the bytes of both bodies as they were read and
+	// written; ResponseBytes includes the head.
 	WriteTime                   time.Duration
 	RequestBytes, ResponseBytes int64
 
-	class   int           // API class of the request, or classes if nobody asked for it
-	trace   *Exchange     // snapshot for the tracing flow
-	served  time.Duration // from Start until the response was filled
-	written int64         // bytes of the answer that went to the client
-	conn    *conn
-	body    requestBody
-	scratch []byte // memory of snapshots and user names, kept
-	expect  *expectation
+	conn        *conn
+	in          buffer // what the client has sent; outlives the exchange
+	out         []byte // head of the answer, and a short body
+	parts       [2][]byte
+	vec         net.Buffers
+	body        requestBody
+	served      time.Duration // from Start until the response was filled
+	keepAlive10 bool          // the client speaks HTTP/1.0 and wants to keep the connection
+	scratch     []byte        // memory of user names, kept
 
 	detached func() // ends the time limit of an exchange that Detach made
 }
@@ -150,7 +154,7 @@ func (r *Request) setTarget(target []byte) {
 
 // Cancel returns the handle that fires when the client has left. From the first call on the client is looked after.
 func (x *Exchange) Cancel() *wire.Cancel {
-	if !x.watched && x.conn != nil {
+	if !x.watched && x.conn != nil && !x.Tracing {
 		x.watched = true
 		x.conn.watch(x)
 	}
@@ -158,10 +162,10 @@ func (x *Exchange) Cancel() *wire.Cancel {
 }
 
 // BodyRead returns how many bytes of the request's body have been read from the client.
-func (x *Exchange) BodyRead() int64 { return x.requestBytes() }
+func (x *Exchange) BodyRead() int64 { return x.body.read }
 
 // Written returns how many bytes of the answer, head included, went to the client. It is final when a Releaser is called.
-func (x *Exchange) Written() int64 { return x.written }
+func (x *Exchange) Written() int64 { return x.ResponseBytes }
 
 // HoldCancel makes the client's leaving not cancel the exchange as long as held returns true. A cache fill that other
 // callers wait for uses it. held is called from another goroutine.
@@ -184,7 +188,7 @@ func (x *Exchange) Reply(status int, contentType string, body []byte) {
 var contentTypeName = []byte("Content-Type")
 
 func (r *Response) reset() {
-	r.Status = 0
+	r.Status, r.Reason = 0, nil
 	r.Header.Reset()
 	r.Body.reset()
 }
@@ -229,7 +233,8 @@ func (x *Exchange) reset() {
 	x.cleanups, x.vars = x.cleanups[:0], x.vars[:0]
 	x.Request.Header.Reset()
 	x.Request.Body.reset()
-	x.Request.User = nil
+	x.Request.Method, x.Request.Host, x.Request.User = nil, nil, nil
+	x.Request.setTarget(nil)
 	x.Response.reset()
 	x.Trace = Trace{}
 	x.classified, x.path = false, x.path[:0]
@@ -238,7 +243,25 @@ func (x *Exchange) reset() {
 		x.cancel.Reset()
 		x.hold.Store(nil)
 	}
-	x.gen, x.router, x.conn, x.expect, x.trace = nil, nil, nil, nil, nil
-	x.Tracing, x.written, x.served, x.WriteTime, x.RequestBytes, x.ResponseBytes = false, 0, 0, 0, 0, 0
-	x.body = requestBody{}
+	x.gen, x.router = nil, nil
+	x.Tracing, x.keepAlive10, x.served, x.WriteTime, x.RequestBytes, x.ResponseBytes = false, false, 0, 0, 0, 0
+	x.body.reset()
+	x.in.free()
+	if cap(x.out) > keptBuffer {
+		x.out = nil
+	}
+}
+
+// Explaining returns an exchange that no client sent, for explanations and tests: method, target and header fields in
+// turn names and values.
+func Explaining(method, target string, fields ...string) *Exchange {
+	x := new(Exchange)
+	x.Start = time.Now()
+	x.Request.Method = []byte(method)
+	x.Request.setTarget([]byte(target))
+	for pair := range slices.Chunk(fields, 2) {
+		x.Request.Header.AddString(pair[0], pair[1])
+	}
+	x.Request.Host = x.Request.Header.Get("host")
+	return x
 }

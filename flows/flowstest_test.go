@@ -19,8 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The server library keeps one clock for the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+	goleak.VerifyTestMain(m)
 }
 
 // gateway is an entry at work over flows written in YAML.

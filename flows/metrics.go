@@ -65,15 +65,16 @@ func newEntryMetrics(m *obs.Metrics, entry string) (*entryMetrics, error) {
 func (m *entryMetrics) count(x *Exchange, d time.Duration) {
 	m.requests[x.Trace.Outcome][min(max(x.Response.Status/100, 0), 5)].Inc()
 	m.durations[x.Trace.Outcome].Observe(d.Seconds())
-	m.apis[x.class].Inc()
-	m.responseBytes.Add(float64(x.written))
-	if n := x.requestBytes(); n > 0 {
+	class := classes
+	if x.classified || x.router != nil && x.router.tracing != nil {
+		class = int(x.Call().Class)
+	}
+	m.apis[class].Inc()
+	m.responseBytes.Add(float64(x.ResponseBytes))
+	if n := x.body.read; n > 0 {
 		m.requestBytes.Add(float64(n))
 	}
 }
-
-// refuse counts a request that was refused before it became an exchange.
-func (m *entryMetrics) refuse(status int) { m.requests[Denied][status/100].Inc() }
 
 // logFailure says why an exchange failed; lines of one kind are throttled.
 func (e *Entry) logFailure(x *Exchange, ee *elastic.Error) {

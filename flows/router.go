@@ -18,7 +18,6 @@ type Router struct {
 	tracing  *Flow
 	off      bool // no entry may use it
 
-	traceBodies int64 // how much of bodies the tracing flow wants
 }
 
 // A target is where a rule leads: one or more flows that run as one chain.

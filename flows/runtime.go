@@ -106,11 +106,6 @@ func (b *Builder) Generation(number uint64, routers map[string]*Router, rt *Runt
 			g.filters = append(g.filters, l.filter)
 		}
 	}
-	for _, r := range routers {
-		if r.tracing != nil {
-			r.traceBodies = r.tracing.bodies()
-		}
-	}
 	g.refs.Store(1)
 	return g
 }

@@ -6,62 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
+	"os"
 	"runtime/debug"
 	"time"
 	"unsafe"
-
-	"github.com/valyala/fasthttp"
 
 	"weir/elastic"
 	"weir/internal/wire"
 )
 
-// handle serves one request. It is the way of an exchange from top to bottom.
-func (e *Entry) handle(fc *fasthttp.RequestCtx) {
-	c, _ := fc.Conn().(*conn)
-	if c.resumeExpect(fc) {
-		return // the exchange began before its body was asked for; see expect.go
+// serve serves the next request on c: it is the way of an exchange from top to bottom. It returns false if the
+// connection is to be closed.
+func (e *Entry) serve(c *conn) bool {
+	x := c.x
+	var head wire.Head
+	n, err := c.readHead(&head)
+	switch {
+	case err == errNoRequest:
+		return true
+	case err != nil && !worthAnAnswer(err):
+		return false
 	}
-	x := e.begin(fc, c)
-	e.run(x)
-	e.answer(x, fc)
-}
-
-// begin makes an exchange of a request whose head has come.
-func (e *Entry) begin(fc *fasthttp.RequestCtx, c *conn) *Exchange {
-	c.inHead, c.serving, c.streaming, c.bodyBytes = false, true, false, 0
-	c.enter(phaseHandler)
-	x := c.spare
-	if c.spare = nil; x == nil {
-		x, _ = e.pool.Get().(*Exchange)
+	e.begin(x)
+	if err == nil {
+		err = e.admit(x, x.in.hold(n), head.FirstLine())
+	} else {
+		err = x.headFailed(err)
 	}
-	x.Start = time.Now()
-	x.conn = c
-	h := &fc.Request.Header
-	r := &x.Request
-	r.Method, r.Host, r.HTTP10, r.TLS = h.Method(), nil, !h.IsHTTP11(), e.tls != nil
-	r.setTarget(h.RequestURI())
-	r.Peer = c.peer
-	r.ClientIP = r.Peer.Addr()
-	r.Body.budget, x.Response.Body.budget = e.budget, e.budget
-	return x
-}
-
-// peerOf returns the address of the other end.
-func peerOf(c net.Conn) netip.AddrPort {
-	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		ap := tcp.AddrPort()
-		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-	}
-	return netip.AddrPort{}
-}
-
-// run checks the head, routes the exchange and serves it. Whatever happens, the response is filled when it returns.
-func (e *Entry) run(x *Exchange) {
-	err := e.admit(x)
 	if err == nil {
 		err = e.route(x)
 	}
@@ -71,24 +45,87 @@ func (e *Entry) run(x *Exchange) {
 	if err != nil {
 		e.fail(x, err)
 	}
+	if err := e.answer(x); err != nil {
+		c.last = true
+	}
+	e.conclude(x)
+	return !c.last
+}
+
+// begin makes the exchange ready for a request whose head has come, or will not.
+func (e *Entry) begin(x *Exchange) {
+	c := x.conn
+	c.enter(phaseHandler)
+	x.Start = time.Now()
+	r := &x.Request
+	r.TLS, r.Peer, r.ClientIP = e.tls != nil, c.peer, c.peer.Addr()
+}
+
+// worthAnAnswer tells whether a client whose request's head failed may still be there to read why.
+func worthAnAnswer(err error) bool {
+	return errors.Is(err, wire.ErrBareLineFeed) || errors.Is(err, errLongLine) || errors.Is(err, errLongHead) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// headFailed returns what a client gets whose request's head is malformed, too long or incomplete.
+func (x *Exchange) headFailed(err error) *elastic.Error {
+	limits := &x.conn.entry.limits
+	switch {
+	case errors.Is(err, errLongLine):
+		return x.lineTooLong(limits.maxLine)
+	case errors.Is(err, errLongHead):
+		return x.refuse(431, "too_long_http_header_exception", fmt.Sprintf("HTTP header is larger than %d bytes.", limits.maxHead))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return x.refuse(408, "request_timeout_exception", fmt.Sprintf("the request did not come within %s", limits.head))
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return x.refuse(400, "illegal_argument_exception", "the request ended early")
+	}
+	return x.refuse(400, "invalid_http_header_exception", "malformed request: "+err.Error())
 }
 
 // admit parses the head strictly and refuses what is malformed, ambiguous or too large.
-func (e *Entry) admit(x *Exchange) error {
-	fc := x.conn.request
-	r, raw := &x.Request, fc.Request.Header.RawHeaders()
-	if len(raw) > e.limits.maxHead {
-		return x.refuse(431, "too_long_http_header_exception", fmt.Sprintf("HTTP header is larger than %d bytes.", e.limits.maxHead))
+func (e *Entry) admit(x *Exchange, head []byte, firstLine int) error {
+	line, err := wire.ParseRequestLine(head[:firstLine-len("\r\n")])
+	if err != nil {
+		return x.refuse(400, "invalid_http_line_exception", err.Error())
 	}
-	if err := wire.ParseFields(&r.Header, raw); err != nil {
+	r := &x.Request
+	r.Method, r.HTTP10 = line.Method, line.Minor == 0
+	r.setTarget(line.Target)
+	if err := wire.ParseFields(&r.Header, head[firstLine:]); err != nil {
 		return x.refuse(400, "invalid_http_header_exception", "malformed header: "+err.Error())
 	}
 	framing, err := wire.FramingOf(&r.Header)
+	if err == nil && framing.Chunked && r.HTTP10 {
+		err = fmt.Errorf("%w: chunked in HTTP/1.0", wire.ErrCoding) // RFC 9112 section 6.1
+	}
 	if err != nil {
 		return x.refuse(400, "invalid_http_header_exception", "ambiguous request: "+err.Error())
 	}
-	hosts := 0
-	var expect []byte
+	expects, err := x.examine()
+	if err != nil {
+		return err
+	}
+	if len(r.Target)+len(r.Method) > e.limits.maxLine {
+		return x.lineTooLong(e.limits.maxLine)
+	}
+	if len(r.Target) == 0 || r.Target[0] != '/' || string(r.Method) == "CONNECT" {
+		if err := x.absoluteForm(); err != nil {
+			return err
+		}
+	}
+	if framing.Length > e.limits.maxBody {
+		return x.bodyTooLarge(e.limits.maxBody)
+	}
+	x.openBody(framing, expects && !r.HTTP10)
+	return nil
+}
+
+// examine looks at the fields that the entry itself goes by, and takes those out that belong to this connection only:
+// nobody may decide by what the node never sees. It tells whether the client waits for 100 Continue.
+func (x *Exchange) examine() (expects bool, err error) {
+	r := &x.Request
+	hosts, hops, keep := 0, false, false
 	for _, f := range r.Header.Fields() {
 		switch len(f.Name) {
 		case len("host"):
@@ -98,44 +135,55 @@ func (e *Entry) admit(x *Exchange) error {
 			}
 		case len("expect"):
 			if wire.EqualFold(f.Name, "expect") {
-				expect = f.Value
+				if expects || !wire.EqualFold(f.Value, "100-continue") {
+					return false, x.refuse(http.StatusExpectationFailed, "expectation_failed_exception", "the only expectation known is 100-continue")
+				}
+				expects = true
+			}
+		case len("connection"):
+			if wire.EqualFold(f.Name, "connection") {
+				x.conn.last = x.conn.last || wire.HasToken(f.Value, "close")
+				keep = keep || wire.HasToken(f.Value, "keep-alive")
 			}
 		case len("authorization"):
 			if wire.EqualFold(f.Name, "authorization") && r.User == nil {
 				x.setUser(f.Value)
 			}
 		}
+		hops = hops || wire.HopByHop(f.Name)
 	}
 	switch {
 	case hosts > 1:
-		return x.refuse(400, "invalid_http_header_exception", wire.ErrTwoHosts.Error())
+		return false, x.refuse(400, "invalid_http_header_exception", wire.ErrTwoHosts.Error())
 	case hosts == 0 && !r.HTTP10:
-		return x.refuse(400, "invalid_http_header_exception", "no Host")
+		return false, x.refuse(400, "invalid_http_header_exception", "no Host")
 	}
-	if len(r.Target)+len(r.Method) > e.limits.maxLine {
-		return x.refuse(414, "too_long_http_line_exception",
-			fmt.Sprintf("An HTTP line is larger than %d bytes.", e.limits.maxLine))
+	if r.HTTP10 {
+		x.keepAlive10 = keep && !x.conn.last
+		x.conn.last = !x.keepAlive10
 	}
-	if len(r.Target) == 0 || r.Target[0] != '/' || string(r.Method) == "CONNECT" {
-		if err := x.absoluteForm(); err != nil {
-			return err
-		}
+	if hops {
+		r.Header.DropHopByHop()
 	}
-	if expect != nil && !wire.EqualFold(expect, "100-continue") {
-		return x.refuse(http.StatusExpectationFailed, "expectation_failed_exception", "the only expectation known is 100-continue")
-	}
-	if framing.Length > e.limits.maxBody {
-		return x.bodyTooLarge(e.limits.maxBody)
-	}
-	switch {
+	return expects, nil
+}
+
+// openBody makes the request's body: bytes, if they have all come with the head, or a stream.
+func (x *Exchange) openBody(framing wire.Framing, expects bool) {
+	x.body.x = x
+	switch n := framing.Length; {
 	case framing.Chunked:
-		r.Body.ReplaceStream(x.bodyReader(-1), -1)
-	case framing.Length > 0:
-		r.Body.ReplaceStream(x.bodyReader(framing.Length), framing.Length)
+		x.body.chunked, x.body.expect = true, expects
+		x.Request.Body.ReplaceStream(&x.body, -1)
+	case n <= 0:
+		x.body.done = true
+	case n <= int64(x.in.len()):
+		x.body.done, x.body.read = true, n
+		x.Request.Body.Replace(x.in.hold(int(n)))
+	default:
+		x.body.left, x.body.expect = n, expects
+		x.Request.Body.ReplaceStream(&x.body, n)
 	}
-	// What belongs to this connection only is not part of the request: nobody may decide by it what the node never sees.
-	r.Header.DropHopByHop()
-	return nil
 }
 
 // absoluteForm takes the path out of a request target in absolute form (RFC 9112 section 3.2.2), which clients send
@@ -172,9 +220,13 @@ func (x *Exchange) absoluteForm() error {
 // refuse returns an error after which the connection cannot go on: what the client sends next cannot be told from the
 // rest of this request.
 func (x *Exchange) refuse(status int, typ, reason string) *elastic.Error {
-	x.conn.linger = true
+	x.conn.linger, x.conn.last = true, true
 	x.Trace.Outcome = Denied
 	return &elastic.Error{Status: status, Type: typ, Reason: reason}
+}
+
+func (x *Exchange) lineTooLong(limit int) *elastic.Error {
+	return x.refuse(414, "too_long_http_line_exception", fmt.Sprintf("An HTTP line is larger than %d bytes.", limit))
 }
 
 func (x *Exchange) bodyTooLarge(limit int64) *elastic.Error {
@@ -188,7 +240,7 @@ func (x *Exchange) bodyFailed(be *bodyError) *elastic.Error {
 	case errors.As(be, &timeout) && timeout.Timeout():
 		return x.refuse(408, "request_timeout_exception",
 			fmt.Sprintf("the request's body did not come on within %s", x.conn.entry.limits.read))
-	case errors.Is(be, io.ErrUnexpectedEOF), errors.Is(be, errNoBody):
+	case errors.Is(be, io.ErrUnexpectedEOF):
 		e := x.refuse(400, "illegal_argument_exception", "the request's body broke off")
 		x.Trace.Outcome = ClientGone
 		return e
@@ -221,14 +273,19 @@ func (e *Entry) route(x *Exchange) (err error) {
 	}
 	t := x.router.route(x)
 	x.Trace.Flow = t.name
+	return e.contain(x, t.name, t.chain)
+}
+
+// contain serves x by h, a part of the flow. A panic in a filter becomes an error.
+func (e *Entry) contain(x *Exchange, flow string, h Handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			e.metrics.panics.Inc()
-			e.logger.Error("a filter panicked", "flow", t.name, "panic", p, "stack", string(debug.Stack()))
-			err = elastic.Errorf(500, "gateway_exception", "a filter of flow [%s] failed", t.name)
+			e.logger.Error("a filter panicked", "flow", flow, "panic", p, "stack", string(debug.Stack()))
+			err = elastic.Errorf(500, "gateway_exception", "a filter of flow [%s] failed", flow)
 		}
 	}()
-	return t.chain.Serve(x)
+	return h.Serve(x)
 }
 
 // fail makes err the response. A failure is never answered in a way that clients take for a fact of the cluster.
@@ -276,146 +333,37 @@ var (
 	cacheStatusName = []byte("Cache-Status")
 )
 
-// answer hands the response to the server. The exchange ends when it has been written; see written.
-func (e *Entry) answer(x *Exchange, fc *fasthttp.RequestCtx) {
-	c := x.conn
-	c.serving = false
-	c.unread = !x.Request.Body.Buffered() && !x.bodyRead()
-	resp := &fc.Response
-	resp.SetStatusCode(x.Response.Status)
-	for _, f := range x.Response.Header.Fields() {
-		if wire.EqualFold(f.Name, "content-type") {
-			resp.Header.SetContentTypeBytes(f.Value)
-			continue
-		}
-		resp.Header.AddBytesKV(f.Name, f.Value)
-	}
-	if c.interrupted.Load() || x.body.length < 0 && len(fc.Request.Header.PeekTrailerKeys()) > 0 {
-		// The server library reads trailers leniently: what comes behind them cannot be trusted to be a request.
-		c.linger = true
-	}
-	if c.linger || e.closing.Load() {
-		fc.SetConnectionClose()
-	}
-	if c.unread && e.tooMuchToDrain(x) {
-		c.linger = true
-		fc.SetConnectionClose()
-	}
-	switch body := &x.Response.Body; {
-	case body.stream == nil && len(body.data) == 0 && body.length > 0 && string(x.Request.Method) == "HEAD":
-		// The node's answer to HEAD announces the length of what GET would get.
-		resp.SkipBody = true
-		resp.Header.SetContentLength(int(body.length))
-	case body.stream == nil:
-		resp.SetBodyRaw(body.data)
-	case x.Request.HTTP10 && body.length < 0:
-		e.conclude(x)
-		c.pending = append(c.pending, x)
-		c.streaming = true
-		e.answerHTTP10(x, fc)
-		return
-	default:
-		c.streaming = true
-		resp.ImmediateHeaderFlush = true
-		resp.SetBodyStream(x.responseStream(), int(body.length))
-	}
-	e.conclude(x)
-	c.pending = append(c.pending, x)
-}
-
-// conclude notes of a request what will be needed when the answer has been written: the server may then have given
-// the request's memory to another connection.
+// conclude ends an exchange whose answer has been written, or could not be: it counts it, runs the tracing flow and gives
+// everything back.
 func (e *Entry) conclude(x *Exchange) {
-	x.class = classes
-	if x.classified || x.router != nil && x.router.tracing != nil {
-		x.class = int(x.Call().Class)
-	}
-	if x.router != nil && x.router.tracing != nil {
-		x.served = time.Since(x.Start)
-		x.trace, _ = e.pool.Get().(*Exchange)
-		x.snapshot(x.trace, x.router.traceBodies)
-	}
-}
-
-// drainable is how much of a request body that no filter wanted is read to keep the connection.
-const drainable = 256 << 10
-
-func (e *Entry) tooMuchToDrain(x *Exchange) bool {
-	n := x.Request.Body.length
-	return n < 0 || n > drainable
-}
-
-// answerHTTP10 writes an answer of unknown length for a client that cannot read chunks: the end of the connection ends
-// the body (RFC 9112 section 6.3). The server has no form for that: it is written here, and what the server writes after
-// it goes nowhere.
-func (e *Entry) answerHTTP10(x *Exchange, fc *fasthttp.RequestCtx) {
-	fc.SetConnectionClose()
-	c := x.conn
-	defer func() { c.mute = true }()
-	head := fmt.Appendf(x.scratch[:0], "HTTP/1.1 %d %s\r\nConnection: close\r\n", x.Response.Status, http.StatusText(x.Response.Status))
-	for _, f := range x.Response.Header.Fields() {
-		head = append(append(append(append(head, f.Name...), ": "...), f.Value...), "\r\n"...)
-	}
-	if _, err := c.Write(append(head, "\r\n"...)); err != nil {
-		return
-	}
-	if _, err := io.Copy(writerOnly{c}, x.responseStream()); err != nil {
-		// An end that was not the end must not look like one.
-		_ = c.raw.SetLinger(0)
-	}
-}
-
-// writerOnly hides all but Write, so that io.Copy does not read around it.
-type writerOnly struct{ io.Writer }
-
-// written ends an exchange whose answer has been written, or could not be: it counts it, runs the tracing flow and
-// gives everything back.
-func (e *Entry) written(x *Exchange) {
-	taken := time.Since(x.Start)
-	e.metrics.count(x, taken)
 	c := x.conn
 	if x.watched {
-		c.unwatch(x)
+		c.unwatch()
 	}
-	if x.trace != nil {
-		e.runTrace(x, taken)
+	taken := time.Since(x.Start)
+	e.metrics.count(x, taken)
+	if x.router != nil && x.router.tracing != nil {
+		x.WriteTime = max(0, taken-x.served)
+		e.trace(x)
 	}
 	gen := x.gen
 	x.reset()
-	if c.spare == nil {
-		c.spare = x
-	} else {
-		e.pool.Put(x)
-	}
 	if gen != nil {
 		gen.leave()
 	}
 }
 
-// handleError answers a request that the server could not read.
-func (e *Entry) handleError(fc *fasthttp.RequestCtx, err error) {
-	c, _ := fc.Conn().(*conn)
-	c.linger = true
-	var small *fasthttp.ErrSmallBuffer
-	var timeout net.Error
-	var ee *elastic.Error
-	switch {
-	case errors.As(err, &small):
-		ee = elastic.Errorf(431, "too_long_http_header_exception", "HTTP header is larger than %d bytes.",
-			int64(e.config.MaxHeaderSize))
-	case errors.As(err, &timeout) && timeout.Timeout():
-		ee = elastic.Errorf(408, "request_timeout_exception", "the request did not come within %s", e.limits.head)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		ee = elastic.Errorf(400, "illegal_argument_exception", "the request ended early")
-	default:
-		ee = elastic.Errorf(400, "illegal_argument_exception", "malformed HTTP request")
+// trace runs the tracing flow. Its errors cannot reach the client any more: they are logged.
+func (e *Entry) trace(x *Exchange) {
+	t := x.router.tracing
+	x.Tracing = true
+	x.RequestBytes = x.body.read
+	x.Request.Body.closeStream()
+	x.Response.Body.closeStream()
+	if err := e.contain(x, t.name, t); err != nil {
+		e.metrics.traceErrors.Inc()
+		e.failLog.Log(slog.LevelWarn, "tracing "+t.name, "tracing flow failed", "flow", t.name, "error", err)
 	}
-	e.metrics.refuse(ee.Status)
-	fc.Response.Reset()
-	fc.Response.SetStatusCode(ee.Status)
-	fc.Response.Header.SetContentType("application/json")
-	fc.Response.Header.AddBytesKV(gatewayName, gatewayValue)
-	fc.Response.SetBodyRaw(ee.AppendBody(nil))
 }
 
 // bytesOf returns the bytes of s without a copy. They must not be changed.

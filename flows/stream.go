@@ -1,20 +1,25 @@
 package flows
 
 import (
+	"errors"
 	"io"
 
-	"github.com/valyala/fasthttp"
+	"weir/internal/wire"
 )
 
-// A requestBody is a request's body as it comes. It enforces the entry's limit on bodies that do not announce their
-// length, and knows whether all has been read.
+// A requestBody is a request's body as it comes: the entry's limit is enforced on it, and it knows whether all has been
+// read. One goroutine at a time reads it.
 type requestBody struct {
-	x      *Exchange
-	src    io.Reader // nil until a client that waits for 100 Continue has been told to go on
-	length int64     // announced, -1 if the body is chunked
-	limit  int64
-	left   int64
-	done   bool
+	x       *Exchange
+	chunked bool
+	chunks  wire.Chunks
+	left    int64 // of an announced length
+	read    int64 // bytes of the body that were read
+	framing int64 // bytes around chunks
+	expect  bool  // the client waits for 100 Continue
+	begun   bool
+	done    bool
+	err     error // what every further Read returns
 }
 
 // A bodyError is a request's body that does not come as announced: the client's fault, never the node's.
@@ -23,81 +28,176 @@ type bodyError struct{ cause error }
 func (e *bodyError) Error() string { return "request body: " + e.cause.Error() }
 func (e *bodyError) Unwrap() error { return e.cause }
 
+var continueLine = []byte("HTTP/1.1 100 Continue\r\n\r\n")
+
 func (b *requestBody) Read(p []byte) (int, error) {
-	if b.src == nil {
-		if err := b.x.openBody(b); err != nil {
-			return 0, &bodyError{err}
-		}
+	switch {
+	case b.done:
+		return 0, io.EOF
+	case b.err != nil:
+		return 0, b.err
+	case len(p) == 0:
+		return 0, nil
 	}
-	n, err := b.src.Read(p)
-	if b.left -= int64(n); b.left < 0 {
+	b.begun = true
+	if err := b.invite(); err != nil {
+		return 0, b.fail(err)
+	}
+	n, err := b.next(p)
+	b.read += int64(n)
+	switch {
+	case err != nil:
+		return n, b.fail(err)
+	case b.read > b.x.conn.entry.limits.maxBody || b.framing > 8*b.x.conn.entry.limits.maxBody:
+		// A body may be sent in chunks of one byte, but not for ever.
 		b.x.conn.linger = true
-		return 0, ErrBodyTooLarge
+		b.err = ErrBodyTooLarge
+		return 0, b.err
+	case b.done && n == 0:
+		return 0, io.EOF
 	}
-	if err == io.EOF && b.length >= 0 && b.limit-b.left < b.length {
-		// The server library takes the end of the connection for the end of the body.
+	return n, nil
+}
+
+// invite tells a client that waits for it to send the body (RFC 9110 section 10.1.1). Everything that a flow decides
+// without the body, be it route, identity, limit or cache, has been decided by now.
+func (b *requestBody) invite() error {
+	if !b.expect {
+		return nil
+	}
+	b.expect = false
+	c := b.x.conn
+	if b.x.in.len() > 0 {
+		return nil // it did not wait
+	}
+	c.enter(phaseWrite)
+	_, err := c.Conn.Write(continueLine)
+	c.enter(phaseHandler)
+	return err
+}
+
+// fail ends the body. What the client sends behind it cannot be told from the rest of it.
+func (b *requestBody) fail(err error) error {
+	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	if err != nil && err != io.EOF {
-		b.x.conn.linger = true
-		return n, &bodyError{err}
+	b.x.conn.linger = true
+	b.err = &bodyError{err}
+	return b.err
+}
+
+// next reads a piece of the body; no bytes and no error at its end.
+func (b *requestBody) next(p []byte) (int, error) {
+	if !b.chunked {
+		n, err := b.pull(p, b.left)
+		b.left -= int64(n)
+		b.done = b.left == 0
+		return n, err
 	}
-	b.done = b.done || err == io.EOF
+	in := &b.x.in
+	for {
+		n, err := b.chunks.Frame(in.bytes())
+		in.r += n
+		b.framing += int64(n)
+		switch {
+		case err != nil:
+			return 0, err
+		case b.chunks.Done():
+			b.done = true
+			return 0, nil
+		case b.chunks.Left() > 0:
+			n, err := b.pull(p, b.chunks.Left())
+			b.chunks.Took(n)
+			return n, err
+		}
+		if err := b.fill(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// pull reads at most left bytes of data: from the buffer, or else from the connection, directly if that is much.
+func (b *requestBody) pull(p []byte, left int64) (int, error) {
+	in := &b.x.in
+	if in.len() == 0 {
+		p = p[:min(int64(len(p)), left)]
+		if len(p) >= firstBuffer/2 {
+			return b.receive(p)
+		}
+		if err := b.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, in.b[in.r:min(int64(in.w), int64(in.r)+left)])
+	in.r += n
+	return n, nil
+}
+
+// fill reads more into the buffer.
+func (b *requestBody) fill() error {
+	in := &b.x.in
+	in.room()
+	n, err := b.receive(in.b[in.w:])
+	in.w += n
+	return err
+}
+
+// receive reads from the connection.
+func (b *requestBody) receive(p []byte) (int, error) {
+	c := b.x.conn
+	c.enter(phaseBody)
+	n, err := c.read(p)
+	c.enter(phaseHandler)
+	if n > 0 {
+		err = nil
+	}
 	return n, err
 }
 
 // Untouched tells whether nothing has been read yet: the request can still be sent to another node.
-func (b *requestBody) Untouched() bool { return b.left == b.limit }
+func (b *requestBody) Untouched() bool { return !b.begun }
 
-// Interrupt makes a waiting Read fail. The connection cannot go on after the answer, since the rest of the body may
-// still come.
+// Interrupt makes a waiting Read, and every further one, fail. The connection cannot go on after the answer, since the
+// rest of the body may still come.
 func (b *requestBody) Interrupt() {
 	b.x.conn.interrupted.Store(true)
-	if x := b.x; x.expect != nil {
-		x.expect.interruptOnce.Do(func() { close(x.expect.interrupted) })
-		if !x.expect.opened.Load() {
-			return // the server is about to read the body for itself and must not be disturbed
-		}
-	}
 	b.x.conn.interrupt(phaseBody)
 }
 
-// bodyReader returns the reader of the request's body.
-func (x *Exchange) bodyReader(length int64) io.Reader {
-	b := &x.body
-	limit := x.conn.entry.limits.maxBody
-	*b = requestBody{x: x, length: length, limit: limit, left: limit}
-	if x.expect == nil {
-		b.src = bodyStream(x.conn.request)
+// drainable is how much of a request body that no filter wanted is read to keep the connection.
+const drainable = 256 << 10
+
+// skippable tells whether what is left of the body is so little that it is read and thrown away to keep the connection.
+func (b *requestBody) skippable() bool {
+	return b.done || b.x == nil || !b.chunked && !b.expect && b.err == nil && b.left <= drainable && !b.x.conn.interrupted.Load()
+}
+
+// skip reads what is left of the body and throws it away. It returns false if that does not come.
+func (b *requestBody) skip() bool {
+	if b.done || b.x == nil {
+		return true
 	}
-	return b
-}
-
-// bodyRead tells whether the request's body has been read to its end.
-func (x *Exchange) bodyRead() bool { return x.body.done }
-
-func bodyStream(fc *fasthttp.RequestCtx) io.Reader {
-	if s := fc.RequestBodyStream(); s != nil {
-		return s
+	in := &b.x.in
+	in.free() // nothing of the exchange is needed any more
+	for !b.done {
+		if in.len() == 0 {
+			if err := b.fill(); err != nil {
+				return false
+			}
+		}
+		n := min(int64(in.len()), b.left)
+		in.r += int(n)
+		b.left -= n
+		b.read += n
+		b.done = b.left == 0
 	}
-	return &sliceReader{fc.Request.Body()}
+	return true
 }
 
-// A responseStream is a response's body on its way from the node to the client.
-type responseStream struct{ x *Exchange }
-
-func (x *Exchange) responseStream() io.ReadCloser { return &responseStream{x} }
-
-func (s *responseStream) Read(p []byte) (int, error) {
-	n, err := s.x.Response.Body.stream.Read(p)
-	if err != nil && err != io.EOF && s.x.Trace.Outcome != ClientGone {
-		s.x.Trace.Outcome = Failed
-	}
-	return n, err
+func (b *requestBody) reset() {
+	b.chunks.Reset()
+	*b = requestBody{chunks: b.chunks}
 }
 
-// Close ends the stream; the exchange may still be asked what it was.
-func (s *responseStream) Close() error {
-	s.x.Response.Body.closeStream()
-	return nil
-}
+// errCut ends an answer whose stream brought another number of bytes than it announced.
+var errCut = errors.New("the answer ended early")

@@ -29,7 +29,7 @@ func main() {
 		os.Exit(2)
 	}
 	u := &upstream{address: os.Args[1]}
-	s := fasthttp.Server{Handler: u.serve, NoDefaultServerHeader: true}
+	s := fasthttp.Server{Handler: u.serve, NoDefaultServerHeader: true, NoDefaultDate: true} // as a node
 	fmt.Fprintln(os.Stderr, s.ListenAndServe(u.address))
 	os.Exit(1)
 }

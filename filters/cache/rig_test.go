@@ -18,8 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The server library keeps one clock for the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+	goleak.VerifyTestMain(m)
 }
 
 // rig is flows at work over a scripted node.

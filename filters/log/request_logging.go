@@ -48,7 +48,6 @@ type requestLogging struct {
 var (
 	_ flows.Starter   = (*requestLogging)(nil)
 	_ flows.Stopper   = (*requestLogging)(nil)
-	_ flows.BodyTaker = (*requestLogging)(nil)
 )
 
 // RequestLogging declares the filter request_logging.
@@ -73,11 +72,6 @@ func RequestLogging() flows.Factory[RequestLoggingConfig] {
 			{Title: "With the first 4 KB of searches", YAML: "- request_logging: {queue_name: request_logging, request_body: 4kb}"},
 		},
 	}
-}
-
-// WantBody implements flows.BodyTaker.
-func (f *requestLogging) WantBody() int64 {
-	return int64(max(f.config.RequestBody, f.config.ResponseBody))
 }
 
 // Start implements flows.Starter.

@@ -317,18 +317,6 @@ func TestCauseIsRedacted(t *testing.T) {
 	}
 }
 
-func TestWantBody(t *testing.T) {
-	f := func(request, response conf.Bytes, want int64) {
-		t.Helper()
-		if got := (&requestLogging{config: RequestLoggingConfig{RequestBody: request, ResponseBody: response}}).WantBody(); got != want {
-			t.Errorf("%d and %d: %d, want %d", request, response, got, want)
-		}
-	}
-	f(0, 0, 0)
-	f(5, 3, 5)
-	f(3, 5, 5)
-}
-
 func TestStopClosesTheQueue(t *testing.T) {
 	q := newQueues(t, disk.Options{})
 	s := start(t, q, RequestLoggingConfig{})

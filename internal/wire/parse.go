@@ -51,27 +51,35 @@ func ParseFields(h *Header, raw []byte) error {
 			}
 			return nil
 		}
-		if line[0] == ' ' || line[0] == '\t' {
-			return ErrFolded
+		if err := h.parseLine(line); err != nil {
+			return err
 		}
-		colon := bytes.IndexByte(line, ':')
-		if colon < 1 {
+	}
+	return nil
+}
+
+// parseLine appends to h the field of a line, which is not empty and has no line end.
+func (h *Header) parseLine(line []byte) error {
+	if line[0] == ' ' || line[0] == '\t' {
+		return ErrFolded
+	}
+	colon := bytes.IndexByte(line, ':')
+	if colon < 1 {
+		return ErrFieldName
+	}
+	name := line[:colon]
+	for _, c := range name {
+		if !tokenChar[c] {
 			return ErrFieldName
 		}
-		name := line[:colon]
-		for _, c := range name {
-			if !tokenChar[c] {
-				return ErrFieldName
-			}
-		}
-		value := trim(line[colon+1:])
-		for _, c := range value {
-			if c < ' ' && c != '\t' || c == 0x7f {
-				return ErrFieldValue
-			}
-		}
-		h.Add(name, value)
 	}
+	value := trim(line[colon+1:])
+	for _, c := range value {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return ErrFieldValue
+		}
+	}
+	h.Add(name, value)
 	return nil
 }
 
