@@ -60,7 +60,6 @@ func (c *conn) readBody(req *Request, resp *Response, framing wire.Framing, whol
 		b.waited = -1 // events come when they happen
 	}
 	h.DropHopByHop()
-	h.Del("content-length")
 	resp.Length = framing.Length
 	switch {
 	case string(req.Method) == "HEAD" || resp.Status == 204 || resp.Status == 304:

@@ -16,7 +16,7 @@ type Response struct {
 	Status int
 	Reason []byte
 	Minor  byte        // 0 for HTTP/1.0, 1 for HTTP/1.1
-	Header wire.Header // end-to-end fields as they came, without Content-Length
+	Header wire.Header // end-to-end fields as they came; Content-Length among them, if the node sent it
 
 	// Length is the length of the body, and for an answer to HEAD or a 304 the one that it announces; -1 if unknown.
 	Length int64

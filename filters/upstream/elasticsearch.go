@@ -337,11 +337,11 @@ func (f *elasticsearch) target(x *flows.Exchange, c *call) []byte {
 // response makes the node's answer the response.
 func (f *elasticsearch) response(x *flows.Exchange, c *call) error {
 	limit := int64(f.config.MaxResponseSize)
-	if limit >= 0 && c.resp.Length > limit {
+	if limit >= 0 && c.resp.Length > limit && string(x.Request.Method) != "HEAD" {
 		return elastic.Errorf(502, "content_too_long_exception",
 			"the answer of node [%s] has %d bytes, over the limit of %d", c.Node, c.resp.Length, limit)
 	}
-	x.Response.Status = c.resp.Status
+	x.Response.Status, x.Response.Reason = c.resp.Status, c.resp.Reason
 	x.Response.Header.Reset()
 	for _, field := range c.resp.Header.Fields() {
 		x.Response.Header.Add(field.Name, field.Value)
@@ -351,7 +351,7 @@ func (f *elasticsearch) response(x *flows.Exchange, c *call) error {
 		x.Response.Body.ReplaceStream(&limited{c.resp.Stream, limit}, -1)
 	case c.resp.Stream != nil:
 		x.Response.Body.ReplaceStream(c.resp.Stream, c.resp.Length)
-	case len(c.resp.Body) == 0 && c.resp.Length > 0:
+	case len(c.resp.Body) == 0 && c.resp.Length != 0:
 		x.Response.Body.Announce(c.resp.Length)
 	default:
 		x.Response.Body.Replace(c.resp.Body)

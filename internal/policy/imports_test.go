@@ -41,7 +41,7 @@ var owners = map[string][]string{
 	"github.com/nsqio/go-diskqueue":     {"queue/disk"},
 	"github.com/prometheus/":            {"internal/obs"},
 	"github.com/cactus/go-statsd-":      {"internal/obs"},
-	"github.com/valyala/fasthttp":       {"flows", "bench"},
+	"github.com/valyala/fasthttp":       {"bench"},
 	"github.com/maypok86/otter":         {"filters/cache"},
 	"github.com/dgraph-io/ristretto":    {"filters/cache"},
 	"github.com/alecthomas/kong":        {"cmd"},
