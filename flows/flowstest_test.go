@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // gateway is an entry at work over flows written in YAML.
 type gateway struct {
 	*Entry
-	t       *testing.T
+	t       testing.TB
 	keeper  *Keeper
 	number  uint64
 	logs    *bytes.Buffer
@@ -95,7 +95,7 @@ router: [{name: default, default_flow: main}]
 `
 
 // build makes a generation of a configuration's flows and routers.
-func build(t *testing.T, text string, reg *Registry) (*Builder, map[string]*Router, *conf.Problems) {
+func build(t testing.TB, text string, reg *Registry) (*Builder, map[string]*Router, *conf.Problems) {
 	t.Helper()
 	root, p := conf.Parse("test.yml", text, nil)
 	b := NewBuilder(reg, p)
@@ -110,7 +110,7 @@ func build(t *testing.T, text string, reg *Registry) (*Builder, map[string]*Rout
 }
 
 // newGateway serves text on a free port of the loopback.
-func newGateway(t *testing.T, text string, reg *Registry, shape func(*EntryConfig)) *gateway {
+func newGateway(t testing.TB, text string, reg *Registry, shape func(*EntryConfig)) *gateway {
 	t.Helper()
 	g := &gateway{t: t, keeper: NewKeeper(), logs: new(bytes.Buffer), metrics: obs.NewMetrics()}
 	c := DefaultEntry()
@@ -165,7 +165,7 @@ func (g *gateway) load(text string, reg *Registry) {
 type client struct {
 	*net.TCPConn
 	r *bufio.Reader
-	t *testing.T
+	t testing.TB
 }
 
 func (g *gateway) dial() *client {

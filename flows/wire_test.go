@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"weir/internal/wire"
@@ -222,28 +223,39 @@ func FuzzRequests(f *testing.F) {
 	} {
 		f.Add([]byte(s), 7)
 	}
+	var mu sync.Mutex
+	var got []string
+	reg := testRegistry(nil)
+	Register(reg, Factory[struct{}]{
+		Name: "note", Default: func() struct{} { return struct{}{} },
+		Build: func(*Builder, struct{}) Filter {
+			return serveFunc(func(x *Exchange, _ Handler) error {
+				body, err := io.ReadAll(x.Request.Body.Reader())
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				got = append(got, fmt.Sprintf("%s %s %q", x.Request.Method, x.Request.Target, body))
+				mu.Unlock()
+				x.Reply(200, "", nil)
+				return nil
+			})
+		},
+	})
+	g := newGateway(f, strings.Replace(oneFlow, "answer: {}", "note: {}", 1), reg, nil)
 	f.Fuzz(func(t *testing.T, raw []byte, step int) {
 		if len(raw) > 4<<10 {
 			return
 		}
-		var got []string
-		reg := testRegistry(nil)
-		Register(reg, Factory[struct{}]{
-			Name: "note", Default: func() struct{} { return struct{}{} },
-			Build: func(*Builder, struct{}) Filter {
-				return serveFunc(func(x *Exchange, _ Handler) error {
-					body, err := io.ReadAll(x.Request.Body.Reader())
-					if err != nil {
-						return err
-					}
-					got = append(got, fmt.Sprintf("%s %s %q", x.Request.Method, x.Request.Target, body))
-					x.Reply(200, "", nil)
-					return nil
-				})
-			},
-		})
-		g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "note: {}", 1), reg, nil)
-		c := g.dial()
+		mu.Lock()
+		got = nil
+		mu.Unlock()
+		nc, err := net.Dial("tcp", g.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		c, _ := nc.(*net.TCPConn)
 		for rest, size := raw, max(1, step); len(rest) > 0; {
 			n := min(size, len(rest))
 			if _, err := c.Write(rest[:n]); err != nil {
@@ -252,8 +264,10 @@ func FuzzRequests(f *testing.F) {
 			rest = rest[n:]
 		}
 		_ = c.CloseWrite()
-		_, _ = io.Copy(io.Discard, c.r)
+		_, _ = io.Copy(io.Discard, c)
 		want := strictly(raw)
+		mu.Lock()
+		defer mu.Unlock()
 		for i, r := range got {
 			if i >= len(want) || r != want[i] {
 				t.Fatalf("%q: served %q, a strict reader finds %q", raw, got, want)
