@@ -7,7 +7,7 @@ type Reason string
 
 // Why a request passes the cache by.
 const (
-	ReasonAPI            Reason = "api"               // not a search or a count
+	ReasonAPI            Reason = "api"               // not a search, a count or several searches
 	ReasonMethod         Reason = "method"            // neither GET nor POST
 	ReasonNoCache        Reason = "no-cache-argument" // ?no_cache
 	ReasonRequestCache   Reason = "request-cache"     // ?request_cache=false

@@ -30,6 +30,7 @@ type lookup struct {
 	shared   *shared
 	keyer    *query.Keyer
 	requests [outcomes]obs.Counter
+	items    [origins]obs.Counter // of _msearch
 	forget   func()
 }
 
@@ -72,6 +73,11 @@ func (l *lookup) start(rt *flows.Runtime) error {
 	for o := range l.requests {
 		l.requests[o] = requests.With(l.flow, outcomeNames[o])
 	}
+	searches := rt.Metrics.Counter("weir_cache_searches_total", "Searches of _msearch requests that came to a cache, by where their answers came from.",
+		"flow", "outcome")
+	for o := range l.items {
+		l.items[o] = searches.With(l.flow, originNames[o])
+	}
 	l.forget = rt.Metrics.GaugeFunc("weir_cache_memo_bytes", "Memory in which keys of recent requests are remembered.", "flow").
 		Set(func() float64 { return float64(l.keyer.MemoBytes()) }, l.flow)
 	return nil
@@ -103,8 +109,11 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	if err != nil {
 		return err
 	}
-	if why != "" {
+	switch {
+	case why != "":
 		return l.bypass(x, next, t, why)
+	case x.Call().Name == "msearch":
+		return l.serveMulti(x, next, t)
 	}
 	fwd, now := "miss", time.Now()
 	if e := l.find(t); e != nil {
@@ -143,7 +152,7 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 	}()
 	c := x.Call()
 	switch {
-	case c.Name != "search" && c.Name != "count":
+	case c.Name != "search" && c.Name != "count" && c.Name != "msearch":
 		return query.ReasonAPI, nil
 	case c.Idempotency == api.Context:
 		return query.ReasonScroll, nil
@@ -154,6 +163,9 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 	}
 	if t.accepts = codingsOf(&x.Request.Header); !t.accepts.plain {
 		return reasonCoding, nil
+	}
+	if c.Name == "msearch" {
+		return "", nil // its searches have keys of their own
 	}
 	body, why, err := requestBody(x, int64(l.options.MaxBody))
 	if why != "" || err != nil {
@@ -172,20 +184,20 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 	if t.verdict.Bypass != "" {
 		return t.verdict.Bypass, nil
 	}
-	t.scope(l.flow, x.Trace.Flow)
+	t.key = t.scoped(t.key, l.flow, x.Trace.Flow)
 	return "", nil
 }
 
 var twoSlashes = []byte("//")
 
-// scope makes the flows part of the key: that in which the cache is configured and that by which the request came, since
+// scoped makes the flows part of a key: that in which the cache is configured and that by which the request came, since
 // one flow may stand inside several others. Below them the request may go to another cluster.
-func (t *ticket) scope(own, routed string) {
-	b := append(t.scratch[:0], t.key[:]...)
+func (t *ticket) scoped(key query.Key, own, routed string) query.Key {
+	b := append(t.scratch[:0], key[:]...)
 	b = append(binary.AppendUvarint(b, uint64(len(own))), own...)
 	b = append(b, routed...)
-	t.key = sha256.Sum256(b)
 	t.scratch = b[:0]
+	return sha256.Sum256(b)
 }
 
 // passes tells whether the configuration keeps x out of the cache.

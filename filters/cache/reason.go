@@ -12,6 +12,7 @@ const (
 	reasonTooLarge   query.Reason = "too-large"
 	reasonTooSmall   query.Reason = "too-small"
 	reasonNotOffered query.Reason = "no-set-cache" // no filter below offered the answer to the cache
+	reasonWarning    query.Reason = "warning"      // to a _msearch: nobody knows about which of its searches
 	reasonUnanswered query.Reason = "failed"       // there is no answer, but an error
 )
 
@@ -31,7 +32,7 @@ var unstoredReasons = [...]query.Reason{
 	query.ReasonStatus, query.ReasonContentType, query.ReasonContentCoding, query.ReasonSetCookie,
 	query.ReasonCacheControl, query.ReasonVary, query.ReasonMalformed, query.ReasonTimedOut, query.ReasonShards,
 	query.ReasonEndedEarly, query.ReasonError, query.ReasonCursor, query.ReasonClusters, query.ReasonProfile,
-	reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonUnanswered,
+	reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonWarning, reasonUnanswered,
 }
 
 // passing tells whether a reason says something about one answer only, and not about all answers to such a request.

@@ -44,6 +44,9 @@ func (k *storing) offer(x *flows.Exchange, t *ticket) (err error) {
 		}
 	}()
 	t.offered = true
+	if t.multi != nil {
+		return k.offerMulti(x, t)
+	}
 	if t.why, err = k.judge(x, t); t.why == "" {
 		k.store.put(&t.key, t.entry)
 		t.stored = true
@@ -73,12 +76,17 @@ func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		return why, nil
 	}
 	t.entry = newEntry(x, body, t.asked)
-	t.entry.stamp, t.entry.timed = t.ask.Stamp(0), t.verdict.TTLOnly != ""
-	t.entry.fresh = time.Now().Add(k.life(&t.verdict, &t.entry.stamp))
+	k.date(t.entry, &t.verdict, t.ask.Stamp(0))
 	if int64(len(body)) < max(k.least, t.least) {
 		return reasonTooSmall, nil
 	}
 	return "", nil
+}
+
+// date says for how long e may be given.
+func (k *storing) date(e *Entry, v *query.Verdict, stamp generation.Stamp) {
+	e.stamp, e.timed = stamp, v.TTLOnly != ""
+	e.fresh = time.Now().Add(k.life(v, &stamp))
 }
 
 // body returns the whole body of an answer, or why it is passed on as a stream.

@@ -1,0 +1,136 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSplit(t *testing.T) {
+	// f gives a first line and the query of the URL, and wants the index and the parameters of the search.
+	f := func(line, query, index, params string) {
+		t.Helper()
+		var s Searches
+		if why := s.Split([]byte(line+"\n{}\n"), []byte(query)); why != "" {
+			t.Fatalf("%s: %s", line, why)
+		}
+		one := s.List[0]
+		if one.Unknown || string(one.Index) != index || string(one.RawQuery) != params {
+			t.Errorf("%s with %q: index %q and %q (unknown: %v), want %q and %q", line, query, one.Index, one.RawQuery, one.Unknown, index, params)
+		}
+	}
+	f(``, ``, ``, ``)
+	f(` { } `, `a=b&&c=`, ``, `a=b&c=`)
+	f("{\"index\":\"logs-*\"}\r", ``, `logs-%2A`, ``)
+	f(`{"index":"logs-*,-x"}`, ``, `logs-%2A%2C-x`, ``)
+	f(`{"index":["a" , "<b-{now/d}>"]}`, ``, `a%2C%3Cb-%7Bnow%2Fd%7D%3E`, ``)
+	f(`{"preference":"a b&c","index":"i","ignore_unavailable":true}`, `x=y`, `i`, `preference=a+b%26c&ignore_unavailable=true&x=y`)
+	f(`{"expand_wildcards":["open","hidden"]}`, `expand_wildcards=none&typed_keys`, ``, `expand_wildcards=open%2Chidden&typed_keys`)
+	f(`{"search_type":"query_then_fetch"}`, `search_type=dfs_query_then_fetch`, ``, ``)
+	f(`{"search_type":"dfs_query_then_fetch"}`, ``, ``, `search_type=dfs_query_then_fetch`)
+	f(`{}`, `max_concurrent_searches=5&max_concurrent_shard_requests=3`, ``, `max_concurrent_shard_requests=3`)
+	f(`{}`, `max_concurrent_searches=0;x=1`, ``, `max_concurrent_searches=0&x=1`)
+
+	unknown := func(line string) {
+		t.Helper()
+		var s Searches
+		if why := s.Split([]byte(line+"\n{}\n"), nil); why != "" || !s.List[0].Unknown {
+			t.Errorf("%s is understood (%s)", line, why)
+		}
+	}
+	for _, line := range []string{
+		`{"index":1}`, `{"index":null}`, `{"index":""}`, `{"index":[]}`, `{"index":["a",null]}`, `{"index":["a\u0062"]}`, `{"index":"a","index":"a"}`,
+		`{"routing":"a","routing":"b"}`, `{"type":"t"}`, `{"searchType":"x"}`, `{"index":"a"} x`, `["a"]`, `x`, `{"ignore_unavailable":{}}`,
+		`{"index":"a\"b"}`,
+	} {
+		unknown(line)
+	}
+}
+
+func TestResponses(t *testing.T) {
+	f := func(answer string, want ...string) {
+		t.Helper()
+		items, ok := Responses([]byte(answer))
+		var got []string
+		for _, i := range items {
+			got = append(got, string(i))
+		}
+		if diff := cmp.Diff(want, got); ok && diff != "" || ok != (want != nil) {
+			t.Errorf("%s: %v %s", answer, ok, diff)
+		}
+	}
+	f(`{"took":1,"responses":[{"a":1},{"b":[2]}]}`, `{"a":1}`, `{"b":[2]}`)
+	f("{ \"responses\" : [ {\"a\" : 1.0 } ,\n{} ] , \"took\" : 1 }\n", `{"a" : 1.0 }`, `{}`)
+	f(`{"took":1,"responses":[{}],"x":1}`)
+	f(`{"took":1,"responses":[{}],"responses":[{}]}`)
+	f(`{"took":1,"responses":[{},]}`)
+	f(`{"took":1,"responses":[{}]`)
+	f(`{"took":1,"responses":[{}]}x`)
+	f(`{"took":1}`)
+	f(``)
+}
+
+// What is taken apart is what encoding/json reads, and put together again it is a search's own answer.
+func FuzzResponses(f *testing.F) {
+	for _, seed := range []string{
+		`{"took":1,"responses":[{"hits":{},"status":200},{"error":"x","status":404}]}`, `{"took":1,"responses":[]}`, `{"responses":[1],"took":0}`, `{`,
+		`{"took":1,"responses":[ { "a":[{}] , "status":200} ]} `,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		items, ok := Responses(answer)
+		if !ok {
+			return
+		}
+		var want struct{ Responses []json.RawMessage }
+		if err := json.Unmarshal(answer, &want); err != nil {
+			t.Fatalf("%q: %v", answer, err)
+		}
+		if len(want.Responses) != len(items) {
+			t.Fatalf("%q: %d items, want %d", answer, len(items), len(want.Responses))
+		}
+		for i, item := range items {
+			if !bytes.Equal(item, want.Responses[i]) {
+				t.Errorf("%q: item %d is %q, want %q", answer, i, item, want.Responses[i])
+			}
+			front, end, ok := CutItem(item)
+			if !ok {
+				continue
+			}
+			whole := append(bytes.Clone(front), end...)
+			if again, ok := AppendItem(nil, whole); ok && !bytes.Equal(again, item) {
+				t.Errorf("%q comes back as %q", item, again)
+			}
+		}
+	})
+}
+
+// The lines of the searches are the body.
+func FuzzSplit(f *testing.F) {
+	f.Add([]byte("{\"index\":\"a\"}\n{}\n\n{}\n"), []byte("a=b&c"))
+	f.Add([]byte("{\"index\":[\"a\"],\"routing\":\"%\"}\r\n{}\r\n"), []byte("routing=x;max_concurrent_searches=1"))
+	f.Add([]byte("{}\n{}"), []byte("pretty"))
+	f.Fuzz(func(t *testing.T, body, query []byte) {
+		var s Searches
+		if s.Split(body, query) != "" {
+			return
+		}
+		var joined []byte
+		for _, one := range s.List {
+			joined = append(joined, one.Lines...)
+			if bytes.IndexByte(one.Index, '/') >= 0 || bytes.IndexByte(one.Index, '?') >= 0 {
+				t.Errorf("index %q is no part of a path", one.Index)
+			}
+			if !one.Unknown && strings.HasSuffix(string(one.RawQuery), "&") {
+				t.Errorf("parameters %q", one.RawQuery)
+			}
+		}
+		if !bytes.Equal(joined, body) {
+			t.Errorf("the lines are %q of %q", joined, body)
+		}
+	})
+}

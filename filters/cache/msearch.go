@@ -1,0 +1,559 @@
+package cache
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"weir/elastic"
+	"weir/elastic/generation"
+	"weir/elastic/query"
+	"weir/flows"
+	"weir/internal/wire"
+)
+
+// maxMerged is the largest answer that is taken apart to be put together with stored ones.
+const maxMerged = 64 << 20
+
+// A multi is what the cache knows of one _msearch. Its searches are looked up one by one, under the keys that they have as
+// requests of their own, and those that are missing are asked for in one _msearch.
+type multi struct {
+	searches query.Searches
+	items    []item
+	header   wire.Header // as each search would have it
+	body     []byte      // of the request
+
+	asked  []int // items that were sent last, in their order
+	ask    generation.Ask
+	sent   time.Time
+	merged []byte
+	why    query.Reason // why the last answer was not taken apart
+}
+
+// An item is one search of a multi.
+type item struct {
+	key     query.Key
+	verdict query.Verdict
+	index   []byte // as a path spells it
+	same    int    // the first item with the same key, or this one
+
+	entry  *Entry  // its answer, if it is complete
+	answer []byte  // its answer as it came, for those without an entry
+	flight *flight // which it leads or waits for
+	leads  bool
+	stored bool
+	from   origin
+}
+
+// An origin says where the answer to an item came from.
+type origin uint8
+
+const (
+	fromNode origin = iota
+	fromStore
+	fromFlight
+	origins
+)
+
+var originNames = [origins]string{"miss", "hit", "shared"}
+
+// serveMulti is serve for a _msearch.
+func (l *lookup) serveMulti(x *flows.Exchange, next flows.Handler, t *ticket) error {
+	m, why, err := l.judgeMulti(x, t)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return l.bypass(x, next, t, why)
+	}
+	now := time.Now()
+	missing := 0
+	for i := range m.items {
+		it := &m.items[i]
+		if it.same == i && !l.lookUp(t, it, now) {
+			missing++
+		}
+	}
+	if missing == 0 {
+		l.mergeHits(x, t, m, now)
+		return nil
+	}
+	if t.verdict.OnlyIfCached {
+		l.requests[outcomeRefused].Inc()
+		x.Trace.Outcome = flows.Denied
+		t.sayForward(x, "miss", "", "")
+		return elastic.Errorf(504, "not_cached_exception", "only-if-cached was asked for, and there are no stored answers to %d of %d searches",
+			missing, len(m.items))
+	}
+	return l.fetchMulti(x, next, t, m)
+}
+
+// judgeMulti takes a _msearch apart, or says why it passes the cache by.
+func (l *lookup) judgeMulti(x *flows.Exchange, t *ticket) (m *multi, why query.Reason, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.shared.fault(p)
+			m, why, err = nil, reasonFault, nil
+		}
+	}()
+	c := x.Call()
+	if c.Param("type") != nil {
+		return nil, query.ReasonArguments, nil
+	}
+	body, why, err := requestBody(x, int64(l.options.MaxBody))
+	if why != "" || err != nil {
+		return nil, why, err
+	}
+	m = &multi{body: body}
+	if why = m.searches.Split(body, x.Request.Query); why != "" {
+		return nil, why, nil
+	}
+	if !singleHeader(&m.header, &x.Request.Header) {
+		return nil, query.ReasonRequestType, nil
+	}
+	r := query.Request{API: "search", Method: x.Request.Method, Header: &m.header}
+	if l.options.ByAddress {
+		t.address = x.Request.ClientIP.As16()
+		r.Address = t.address[:]
+	}
+	m.items = make([]item, len(m.searches.List))
+	first := map[query.Key]int{}
+	keys := 0
+	for i := range m.items {
+		s, it := &m.searches.List[i], &m.items[i]
+		it.same, it.index = i, s.Index
+		if s.Index == nil {
+			it.index = c.Index
+		}
+		if s.Unknown {
+			it.verdict.Bypass = query.ReasonArguments
+			continue
+		}
+		r.Index, r.RawQuery, r.Body = it.index, s.RawQuery, s.Body
+		if it.key, it.verdict = l.keyer.Key(&r); it.verdict.Bypass != "" {
+			continue
+		}
+		it.key = t.scoped(it.key, l.flow, x.Trace.Flow)
+		keys++
+		t.verdict = it.verdict // what the header says is the same for all
+		if same, ok := first[it.key]; ok {
+			it.same = same
+		} else {
+			first[it.key] = i
+		}
+	}
+	if keys == 0 {
+		return nil, m.items[0].verdict.Bypass, nil
+	}
+	return m, "", nil
+}
+
+// singleHeader makes h the header that each search of a _msearch with the header of would have: lines of JSON become JSON. It
+// returns false for another type.
+func singleHeader(h, of *wire.Header) bool {
+	for _, f := range of.Fields() {
+		if wire.EqualFold(f.Name, "content-type") {
+			switch {
+			case wire.EqualFold(f.Value, "application/x-ndjson"):
+				f.Value = typeJSON
+			case len(f.Value) > len(vendorLines) && wire.EqualFold(f.Value[:len(vendorLines)], vendorLines):
+				f.Value = append([]byte(vendorJSON), f.Value[len(vendorLines):]...)
+			case !wire.EqualFold(f.Value, "application/json"):
+				return false
+			}
+		}
+		h.Add(f.Name, f.Value)
+	}
+	return true
+}
+
+const (
+	vendorLines = "application/vnd.elasticsearch+x-ndjson"
+	vendorJSON  = "application/vnd.elasticsearch+json"
+)
+
+var typeJSON = []byte("application/json")
+
+// lookUp looks for a stored answer to an item.
+func (l *lookup) lookUp(t *ticket, it *item, now time.Time) bool {
+	if it.verdict.Bypass != "" {
+		return false
+	}
+	t.key, t.verdict = it.key, it.verdict
+	e := l.find(t)
+	if e == nil || l.refusal(t, e, now) != "" || e.warns() {
+		return false
+	}
+	e.hits.Add(1)
+	it.entry, it.from = e, fromStore
+	return true
+}
+
+// warns tells whether e came with a warning. In a _msearch nobody knows which search it was about.
+func (e *Entry) warns() bool {
+	for _, f := range e.fields {
+		if wire.EqualFold(f.Name, "warning") {
+			return true
+		}
+	}
+	return false
+}
+
+// fetchMulti gets the answers that are missing, from next and by flights of other requests, and puts all together.
+func (l *lookup) fetchMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) (err error) {
+	returned := false
+	defer func() { // also when a filter below panics
+		l.landMulti(x, m, err, returned)
+		l.leaveMulti(m)
+	}()
+	x.HoldCancel(m.held)
+	l.joinMulti(t, m)
+	for i := range m.items {
+		if it := &m.items[i]; it.same == i && it.entry == nil && (it.flight == nil || it.leads) {
+			m.asked = append(m.asked, i)
+		}
+	}
+	if len(m.asked) > 0 {
+		whole, err := l.callMulti(x, next, t, m)
+		returned = true
+		if err != nil || whole {
+			return err
+		}
+	}
+	// What this request leads lands before it waits for others, so that two requests never wait for each other.
+	returned = true
+	l.landMulti(x, m, nil, returned)
+	if err := l.waitMulti(x, m); err != nil {
+		return err
+	}
+	if len(m.asked) > 0 {
+		whole, err := l.callMulti(x, next, t, m)
+		if err != nil || whole {
+			return err
+		}
+	}
+	l.merge(x, t, m)
+	return nil
+}
+
+// joinMulti joins the flights for what is missing, or begins them.
+func (l *lookup) joinMulti(t *ticket, m *multi) {
+	for i := range m.items {
+		it := &m.items[i]
+		if it.same != i || it.entry != nil || it.verdict.Bypass != "" {
+			continue
+		}
+		j := joiner{maxAge: it.verdict.MaxAge, maxStale: l.proof.MaxStale.Std(), patience: l.stale.maxWait}
+		if it.verdict.Refresh {
+			j.maxAge = 0
+		}
+		it.flight, it.leads = l.shared.flights.join(&it.key, time.Now(), j)
+		if it.leads && l.lookUp(t, it, time.Now()) { // another flight has landed meanwhile
+			it.flight.entry = it.entry
+			l.shared.flights.land(it.flight, time.Now(), false)
+			it.flight, it.leads = nil, false
+		}
+	}
+}
+
+// held tells whether somebody waits for a flight that m leads.
+func (m *multi) held() bool {
+	for i := range m.items {
+		if it := &m.items[i]; it.leads && it.flight.held() {
+			return true
+		}
+	}
+	return false
+}
+
+// callMulti sends the items that are to be asked for. It tells whether the answer of next is the answer to the whole request.
+func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) (whole bool, err error) {
+	all := len(m.asked) == len(m.items)
+	body := m.body
+	if !all {
+		body = nil
+		for _, i := range m.asked {
+			body = append(body, m.searches.List[i].Lines...)
+		}
+	}
+	m.ask.Reset()
+	m.ask.Every = l.proof.PollInterval.Std()
+	for part, i := range m.asked {
+		it := &m.items[i]
+		m.ask.Add(it.index, m.searches.List[i].RawQuery)
+		if it.leads {
+			l.shared.flights.stampedBy(it.flight, &m.ask, part)
+		}
+	}
+	flows.Stamps.Set(x, &m.ask)
+	x.Request.Header.Del("accept-encoding")
+	x.Request.Body.Replace(body)
+	defer x.Request.Body.Replace(m.body)
+	m.why, m.sent = reasonNotOffered, time.Now()
+	t.multi, t.open, t.offered = m, true, false
+	err = next.Serve(x)
+	if err == nil && l.keep != nil && !t.offered && x.Response.Answered() {
+		err = l.keep.offer(x, t)
+	}
+	t.open, t.multi = false, nil
+	switch {
+	case err != nil || !x.Response.Answered():
+		m.why = reasonUnanswered
+	case x.Response.Status != 200:
+		m.why = query.ReasonStatus
+	case all:
+	default:
+		if m.takeApart(x) {
+			return false, nil
+		}
+		// It cannot be put together with the others: all is asked for as if there were no cache.
+		x.Request.Body.Replace(m.body)
+		m.why = query.ReasonMalformed
+		err = next.Serve(x)
+	}
+	l.countMulti(m)
+	l.requests[outcomeMiss].Inc()
+	t.sayMulti(x, m)
+	return true, err
+}
+
+// takeApart gives the asked items their answers.
+func (m *multi) takeApart(x *flows.Exchange) bool {
+	body, err := x.Response.Body.Bytes(maxMerged)
+	if err != nil {
+		return false
+	}
+	answers, ok := query.Responses(body)
+	if !ok || len(answers) != len(m.asked) {
+		return false
+	}
+	for n, i := range m.asked {
+		m.items[i].answer = answers[n]
+	}
+	return true
+}
+
+// offerMulti stores the complete answers among the items of the answer of x.
+func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
+	m := t.multi
+	r := &x.Response
+	most := k.most
+	if t.most >= 0 {
+		most = min(most, t.most)
+	}
+	switch {
+	case r.Status != 200:
+		m.why = query.ReasonStatus
+		return nil
+	case r.Header.Has("warning"):
+		m.why = reasonWarning // nobody knows about which search
+		return nil
+	case r.Body.Len() > maxMerged:
+		m.why = reasonTooLarge
+		return nil
+	}
+	body, why, err := k.body(&r.Body, min(maxMerged, most*int64(len(m.asked))))
+	if m.why = why; why != "" || err != nil {
+		return err
+	}
+	answers, ok := query.Responses(body)
+	if !ok || len(answers) != len(m.asked) {
+		m.why = query.ReasonMalformed
+		return nil
+	}
+	for n, i := range m.asked {
+		it := &m.items[i]
+		front, end, ok := query.CutItem(answers[n])
+		if it.verdict.Bypass != "" || !ok || int64(len(front)) >= most {
+			continue
+		}
+		e := newEntry(x, append(append(make([]byte, 0, len(front)+len(end)), front...), end...), m.sent)
+		if ok, _ := query.Complete("search", it.verdict.TerminateAfter, r.Status, &r.Header, e.body); !ok {
+			continue
+		}
+		k.date(e, &it.verdict, m.ask.Stamp(n))
+		it.entry = e
+		if int64(len(e.body)) >= max(k.least, t.least) {
+			k.store.put(&it.key, e)
+			k.shared.metrics.stored.Inc()
+			it.stored = true
+		}
+	}
+	return nil
+}
+
+// landMulti ends the flights that m leads.
+func (l *lookup) landMulti(x *flows.Exchange, m *multi, err error, returned bool) {
+	for i := range m.items {
+		it := &m.items[i]
+		if !it.leads {
+			continue
+		}
+		f := it.flight
+		mark := false
+		f.failed = returned && failed(x, err)
+		switch {
+		case it.entry != nil:
+			f.entry = it.entry
+		case !returned, x.Cancel().Fired():
+			f.lost = true
+		case err != nil:
+			if x.Trace.Outcome == flows.Upstream {
+				f.err, f.partial, f.dropped, f.why = err, true, it.verdict.Dropped, m.why
+			}
+		case m.why != "" && !passing(m.why):
+			mark = true
+		}
+		l.shared.flights.land(f, time.Now(), mark)
+		it.flight, it.leads = nil, false
+	}
+}
+
+// waitMulti waits for the flights of others that m has joined, and puts what they did not bring into asked.
+func (l *lookup) waitMulti(x *flows.Exchange, m *multi) error {
+	left := false
+	m.asked = m.asked[:0]
+	for i := range m.items {
+		it := &m.items[i]
+		f := it.flight
+		if f == nil {
+			continue
+		}
+		if !left {
+			left = f.wait(x, l.stale.maxWait) == waitLeft
+		}
+		if f.landed.Load() && f.entry != nil && !f.partial && !f.entry.warns() {
+			it.entry, it.from = f.entry, fromFlight
+		} else {
+			m.asked = append(m.asked, i)
+		}
+	}
+	l.leaveMulti(m)
+	if left {
+		return errClientLeft
+	}
+	if len(m.asked) > 0 {
+		for i := range m.items {
+			m.items[i].answer = bytes.Clone(m.items[i].answer) // the next answer may be read into the same memory
+		}
+	}
+	return nil
+}
+
+// leaveMulti takes back what m has joined as a waiter.
+func (l *lookup) leaveMulti(m *multi) {
+	for i := range m.items {
+		if it := &m.items[i]; it.flight != nil && !it.leads {
+			l.shared.flights.leave(it.flight)
+			it.flight = nil
+		}
+	}
+}
+
+// merge puts the answer to x together.
+func (l *lookup) merge(x *flows.Exchange, t *ticket, m *multi) {
+	l.write(x, m)
+	l.requests[outcomeMiss].Inc()
+	l.countMulti(m)
+	if x.Response.Answered() {
+		x.Response.Body.Replace(m.merged)
+	} else { // all is from flights
+		x.Trace.Outcome = flows.Shared
+		m.reply(x)
+	}
+	t.sayMulti(x, m)
+}
+
+// mergeHits answers x when all its items are stored.
+func (l *lookup) mergeHits(x *flows.Exchange, t *ticket, m *multi, now time.Time) {
+	l.write(x, m)
+	l.requests[outcomeHit].Inc()
+	l.countMulti(m)
+	x.Trace.Outcome = flows.Hit
+	m.reply(x)
+	oldest := m.items[0].entry
+	left := oldest.fresh.Sub(now)
+	for i := range m.items {
+		if e := m.items[m.items[i].same].entry; e.asked.Before(oldest.asked) {
+			oldest = e
+		} else {
+			left = min(left, e.fresh.Sub(now))
+		}
+	}
+	detail := ""
+	if left <= 0 {
+		left, detail = l.proof.ProvenTTL.Std()-oldest.age(now), detailProven
+	}
+	t.sayHit(x, oldest.age(now), left, detail)
+}
+
+// write puts the items together as a node does. took is the time that the request took here.
+func (l *lookup) write(x *flows.Exchange, m *multi) {
+	out := append(m.merged[:0], `{"took":`...)
+	out = strconv.AppendInt(out, time.Since(x.Start).Milliseconds(), 10)
+	out = append(out, `,"responses":[`...)
+	for i := range m.items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		it := &m.items[m.items[i].same]
+		if it.answer != nil {
+			out = append(out, it.answer...)
+		} else {
+			out, _ = query.AppendItem(out, it.entry.body) // complete answers end as objects do
+		}
+	}
+	m.merged = append(out, "]}"...)
+}
+
+// reply makes the merged answer the response of x, with the fields of a stored one.
+func (m *multi) reply(x *flows.Exchange) {
+	x.Reply(200, "", m.merged)
+	for _, f := range m.items[0].entry.fields {
+		x.Response.Header.Add(f.Name, f.Value)
+	}
+	if id := x.Request.Header.Get("x-opaque-id"); id != nil {
+		x.Response.Header.Add(opaqueID, id)
+	}
+}
+
+// countMulti counts where the answers to the items came from.
+func (l *lookup) countMulti(m *multi) {
+	for i := range m.items {
+		it := &m.items[m.items[i].same]
+		from := it.from
+		if it.same != i && from == fromNode {
+			from = fromFlight // asked for once, given twice
+		}
+		l.items[from].Inc()
+	}
+}
+
+// sayMulti says what the cache did with a _msearch of which not all was stored: for how many of the searches there was an
+// answer already.
+func (t *ticket) sayMulti(x *flows.Exchange, m *multi) {
+	had, stored := 0, 0
+	for i := range m.items {
+		switch it := &m.items[m.items[i].same]; {
+		case it.from != fromNode:
+			had++
+		case it.stored:
+			stored++
+		}
+	}
+	from := len(t.scratch)
+	switch {
+	case had > 0:
+		t.scratch = append(t.scratch, `weir; fwd=partial; detail="`...)
+		t.scratch = strconv.AppendInt(t.scratch, int64(had), 10)
+		t.scratch = append(t.scratch, '/')
+		t.scratch = strconv.AppendInt(t.scratch, int64(len(m.items)), 10)
+		t.scratch = append(t.scratch, '"')
+	case stored > 0:
+		t.scratch = append(t.scratch, "weir; fwd=miss; stored"...)
+	default:
+		t.sayForward(x, "miss", "", m.why)
+		return
+	}
+	t.say(x, from)
+}
