@@ -255,7 +255,7 @@ func TestBypasses(t *testing.T) {
 			t.Errorf("%s: counted %v, want 2", why, got)
 		}
 	}
-	f("api", "POST", "/_msearch", "{}\n{}\n")
+	f("api", "POST", "/_mget", "{}")
 	f("api", "PUT", "/i/_doc/1", "{}")
 	f("api", "GET", "/_cat/indices", "")
 	f("api", "POST", "/_search/scroll", `{"scroll_id":"x"}`)

@@ -112,7 +112,7 @@ func TestRefusalEndsWhatIsKept(t *testing.T) {
 }
 
 func TestRefreshAhead(t *testing.T) {
-	stale(t, "refresh_ahead: 5s", func(t *testing.T, r *rig) {
+	stale(t, "refresh_ahead: 4s", func(t *testing.T, r *rig) {
 		for range 2 {
 			r.ask("/cold/_search", `{}`)
 		}
@@ -130,7 +130,7 @@ func TestRefreshAhead(t *testing.T) {
 		}
 		// The cold one has become hot on the way.
 		r.wantCalls(4)
-		<-time.After(5 * time.Second) // past the time of the first answers
+		<-time.After(4500 * time.Millisecond) // past the time of the first answers, and before renewing the new ones
 		for _, target := range []string{"/hot/_search", "/cold/_search"} {
 			if x := r.ask(target, `{}`); x.Trace.Outcome != flows.Hit || answeredBy(t, x) < 3 {
 				t.Errorf("%s: %s %s", target, field(x, "cache-status"), bodyOf(x))
