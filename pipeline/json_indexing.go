@@ -114,8 +114,11 @@ func (j *jsonIndexing) Start(env Env) (Work, error) {
 	if w.dead, err = env.Queues.Open(j.config.InputQueue + deadSuffix); err != nil {
 		return nil, errors.Join(err, w.in.Close())
 	}
-	w.metrics.watch(env.Metrics, w.in)
-	w.metrics.watch(env.Metrics, w.dead)
+	consumers, err := w.in.Consumers(1)
+	if err != nil {
+		return nil, errors.Join(err, w.in.Close(), w.dead.Close())
+	}
+	w.blocks = consumers[0]
 	w.throttle = obs.NewThrottle(w.logger, time.Minute)
 	w.senders = make([]sender, j.config.WorkerSize)
 	for i := range w.senders {
@@ -132,6 +135,7 @@ type indexing struct {
 	ready    <-chan struct{}
 	cluster  *elastic.Cluster
 	in, dead queue.Queue
+	blocks   queue.Consumer
 	logger   *slog.Logger
 	throttle *obs.Throttle
 	metrics  *metrics
@@ -160,7 +164,7 @@ func (w *indexing) run(take, finish context.Context) error {
 	}
 	pause := w.backoff
 	for {
-		block, err := w.in.Peek(take)
+		block, err := w.blocks.Peek(take)
 		switch {
 		case take.Err() != nil:
 			return nil
@@ -180,7 +184,7 @@ func (w *indexing) run(take, finish context.Context) error {
 			return nil // the block stays on the queue
 		}
 		w.metrics.inHand(time.Time{})
-		if err := w.in.Advance(); err != nil {
+		if err := w.blocks.Advance(); err != nil {
 			// The records are settled: if the block comes again, the cluster knows their ids.
 			w.throttle.Log(slog.LevelError, "advance", "the place in the queue cannot be written", "error", err)
 		}

@@ -5,10 +5,9 @@ import (
 	"time"
 
 	"weir/internal/obs"
-	"weir/queue"
 )
 
-// metrics are the numbers of one pipeline and of its queues.
+// metrics are the numbers of one pipeline.
 type metrics struct {
 	stored, duplicate, rejected, dropped obs.Counter // records
 	whole, partial, refused, failed      obs.Counter // bulk requests
@@ -52,25 +51,6 @@ func (m *metrics) lag() float64 {
 		return 0
 	}
 	return max(0, time.Since(time.UnixMilli(since)).Seconds())
-}
-
-// watch shows the numbers of a queue.
-func (m *metrics) watch(all *obs.Metrics, q queue.Queue) {
-	gauge := func(name, help string, of func(queue.Stats) int64) {
-		m.remove = append(m.remove, all.GaugeFunc(name, help, "queue").Set(func() float64 { return float64(of(q.Stats())) }, q.Name()))
-	}
-	counter := func(name, help string, of func(queue.Stats) int64) {
-		m.remove = append(m.remove, all.CounterFunc(name, help, "queue").Set(func() float64 { return float64(of(q.Stats())) }, q.Name()))
-	}
-	gauge("weir_queue_blocks", "Blocks on disk that were not delivered.", func(s queue.Stats) int64 { return s.Depth })
-	gauge("weir_queue_records", "Records in those blocks.", func(s queue.Stats) int64 { return s.Records })
-	gauge("weir_queue_open_records", "Records that wait in memory for the disk.", func(s queue.Stats) int64 { return s.OpenRecords })
-	gauge("weir_queue_bytes", "Size of the queue's files.", func(s queue.Stats) int64 { return s.Bytes })
-	counter("weir_queue_put_records_total", "Records taken.", func(s queue.Stats) int64 { return s.Put })
-	counter("weir_queue_refused_records_total", "Records not taken because the queue was full.", func(s queue.Stats) int64 { return s.Refused })
-	counter("weir_queue_dropped_records_total", "Records given up to make room for newer ones.", func(s queue.Stats) int64 { return s.Dropped })
-	counter("weir_queue_damaged_blocks_total", "Damaged stretches of files that were stepped over and kept as .bad files.", func(s queue.Stats) int64 { return s.Bad })
-	counter("weir_queue_write_errors_total", "Failed attempts to write a block; each is tried again.", func(s queue.Stats) int64 { return s.WriteErrors })
 }
 
 // close takes the computed numbers away.

@@ -95,7 +95,7 @@ func newRigAt(t *testing.T, url string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.queues = queues{disk.NewManager(in, logger), disk.Options{BlockAge: time.Millisecond}}
+	r.queues = queues{disk.NewManager(in, m, logger), disk.Options{BlockAge: time.Millisecond}}
 	t.Cleanup(func() {
 		if err := errors.Join(r.queues.manager.Close(), in.Close()); err != nil {
 			t.Error(err)
@@ -341,18 +341,22 @@ func ids(c *estest.Call) string {
 func (r *rig) letters(want int) []string {
 	r.t.Helper()
 	dead := r.open("requests.dead")
+	consumers, err := dead.Consumers(1)
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
 	defer cancel()
 	var out []string
 	for len(out) < want {
-		b, err := dead.Peek(ctx)
+		b, err := consumers[0].Peek(ctx)
 		if err != nil {
 			r.t.Fatalf("%d dead letters, want %d: %v", len(out), want, err)
 		}
 		for line := range b.Records() {
 			out = append(out, string(line))
 		}
-		if err := dead.Advance(); err != nil {
+		if err := consumers[0].Advance(); err != nil {
 			r.t.Fatal(err)
 		}
 	}

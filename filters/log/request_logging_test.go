@@ -47,7 +47,7 @@ func newQueues(tb testing.TB, o disk.Options) queues {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m := disk.NewManager(in, slog.New(slog.DiscardHandler))
+	m := disk.NewManager(in, obs.NewMetrics(), slog.New(slog.DiscardHandler))
 	tb.Cleanup(func() {
 		if err := errors.Join(m.Close(), in.Close()); err != nil {
 			tb.Error(err)
@@ -61,6 +61,7 @@ type started struct {
 	*requestLogging
 	metrics *obs.Metrics
 	queue   queue.Queue
+	blocks  queue.Consumer
 }
 
 func start(tb testing.TB, q queues, c RequestLoggingConfig) *started {
@@ -83,6 +84,11 @@ func start(tb testing.TB, q queues, c RequestLoggingConfig) *started {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = s.queue.Close() })
+	consumers, err := s.queue.Consumers(1)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.blocks = consumers[0]
 	return s
 }
 
@@ -106,14 +112,14 @@ func (s *started) records(t *testing.T, next flows.Handler, xs ...*flows.Exchang
 	}
 	var out [][]byte
 	for len(out) < len(xs) {
-		block, err := s.queue.Peek(ctx)
+		block, err := s.blocks.Peek(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for r := range block.Records() {
 			out = append(out, bytes.Clone(r))
 		}
-		if err := s.queue.Advance(); err != nil {
+		if err := s.blocks.Advance(); err != nil {
 			t.Fatal(err)
 		}
 	}

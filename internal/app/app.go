@@ -104,6 +104,8 @@ func Start(ctx context.Context, o Options) (*App, error) {
 		return nil, errors.Join(err, a.Shutdown(ctx))
 	}
 	a.adopter = disk.StartAdopter(plan.Config.Path.Data, adoptEvery, a.openQueue, a.logger)
+	a.metrics.CounterFunc("weir_queue_adopted_blocks_total", "Blocks taken over from the queues of processes that are gone.").
+		Set(func() float64 { return float64(a.adopter.Blocks()) })
 	return a, nil
 }
 
@@ -171,7 +173,7 @@ func (a *App) openFolder(plan *Plan) error {
 	if err != nil {
 		return fmt.Errorf("path.data %s: %w", plan.Config.Path.Data, err)
 	}
-	a.instance, a.manager = in, disk.NewManager(in, a.logger)
+	a.instance, a.manager = in, disk.NewManager(in, a.metrics, a.logger)
 	return nil
 }
 

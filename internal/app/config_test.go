@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/conf"
+	"weir/queue/disk"
 )
 
 func TestQueueLengthsThatDoNotFit(t *testing.T) {
@@ -31,6 +33,27 @@ func TestQueueLengthsThatDoNotFit(t *testing.T) {
 	f("max_bytes: 4gb, max_msg_size: 500000000")
 	f("max_bytes: 1mb") // the defaults are lowered with it, and nobody asked for them
 	f("max_msg_sise: 1", `unknown field "max_msg_sise"; did you mean "max_msg_size"?`)
+}
+
+func TestSyncOfQueues(t *testing.T) {
+	f := func(text string, want disk.Sync, interval time.Duration) {
+		t.Helper()
+		n, p := conf.Parse("t.yml", "queue: {"+text+"}", nil)
+		c := DefaultConfig()
+		conf.Decode(n, &c, p)
+		if p.HasErrors() {
+			t.Error(p.Err())
+		}
+		if o := c.Queue.Options(); o.Sync != want || o.SyncInterval != interval {
+			t.Errorf("%s: sync %d, interval %s, want %d, %s", text, o.Sync, o.SyncInterval, want, interval)
+		}
+	}
+	f("", disk.SyncBlock, 2*time.Second)
+	f("sync: never", disk.SyncNever, 2*time.Second)
+	f("sync: interval, sync_interval: 1s", disk.SyncInterval, time.Second)
+	f("sync_every_in_seconds: 30", disk.SyncInterval, 30*time.Second)
+	f("sync_every_in_seconds: 30, sync_timeout_in_seconds: 10", disk.SyncInterval, 10*time.Second)
+	f("sync_every_in_seconds: 30, sync: block", disk.SyncBlock, 2*time.Second)
 }
 
 func TestQueueHasASchema(t *testing.T) {

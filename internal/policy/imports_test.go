@@ -36,16 +36,17 @@ var layers = map[string][]string{
 
 // owners are the only packages that may import a library, those below them included. Tests may import what they like.
 var owners = map[string][]string{
-	"go.yaml.in/yaml":                   {"internal/conf"},
-	"github.com/fsnotify/fsnotify":      {"internal/conf"},
-	"github.com/nsqio/go-diskqueue":     {"queue/disk"},
-	"github.com/prometheus/":            {"internal/obs"},
-	"github.com/cactus/go-statsd-":      {"internal/obs"},
-	"github.com/valyala/fasthttp":       {"bench"},
-	"github.com/maypok86/otter":         {"filters/cache"},
-	"github.com/dgraph-io/ristretto":    {"filters/cache"},
-	"github.com/alecthomas/kong":        {"cmd"},
-	"github.com/elastic/go-elasticsear": {"elastic", "pipeline", "internal/e2e/clients"},
+	"go.yaml.in/yaml":                    {"internal/conf"},
+	"github.com/fsnotify/fsnotify":       {"internal/conf"},
+	"github.com/nsqio/go-diskqueue":      {"queue/disk"},
+	"github.com/prometheus/":             {"internal/obs"},
+	"github.com/cactus/go-statsd-":       {"internal/obs"},
+	"github.com/klauspost/compress/zstd": {"queue"},
+	"github.com/valyala/fasthttp":        {"bench"},
+	"github.com/maypok86/otter":          {"filters/cache"},
+	"github.com/dgraph-io/ristretto":     {"filters/cache"},
+	"github.com/alecthomas/kong":         {"cmd"},
+	"github.com/elastic/go-elasticsear":  {"elastic", "pipeline", "internal/e2e/clients"},
 }
 
 // under tells whether the package dir is the one that pattern names, or below it. A pattern that ends in = is that

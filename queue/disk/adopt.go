@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -67,11 +68,26 @@ func adoptInstance(ctx context.Context, path string, deliver Deliver, log *slog.
 	return adopted, err
 }
 
+// adoptQueue hands over the blocks of all partitions of a queue.
 func adoptQueue(ctx context.Context, dir, name string, deliver Deliver, log *slog.Logger) (adopted int, err error) {
+	numbers, err := partitionNumbers(dir)
+	if err != nil {
+		return 0, err
+	}
+	slices.Sort(numbers)
+	for _, n := range slices.Backward(numbers) { // the first one's folder holds the others
+		taken, partErr := adoptPartition(ctx, partitionDir(dir, n), name, deliver, log)
+		adopted += taken
+		err = errors.Join(err, partErr)
+	}
+	return adopted, err
+}
+
+func adoptPartition(ctx context.Context, dir, name string, deliver Deliver, log *slog.Logger) (adopted int, err error) {
 	if keys, err := listData(dir); err != nil || len(keys) == 0 {
 		return 0, errors.Join(err, removeEmpty(dir))
 	}
-	s, err := openStore(dir, name, Options{}, log)
+	s, err := openStore(dir, name, Options{}, new(signal), new(atomic.Uint64), log)
 	if err != nil {
 		return 0, err
 	}

@@ -11,7 +11,9 @@
 //     damaged; a damaged stretch costs the blocks in it, never the rest of its file, and is kept as a .bad file.
 //   - The place of the reader is a 40-byte file, rewritten at each advance without a sync. If it is lost or old, blocks are
 //     delivered again; none is skipped.
-//   - A file is removed when all of its blocks were delivered.
+//   - A file is removed when all of its blocks were delivered, when it is too old, or to make room.
+//   - A queue that is split among several consumers has a partition for each, which is a folder with files of its own; the
+//     next block goes to the next partition.
 //
 // Several processes may share a data path: each locks an instance folder of its own, see AcquireInstance and Adopter.
 //
@@ -36,6 +38,21 @@ const (
 	Refuse Policy = iota
 	// DropOldest gives up the oldest file with all of its undelivered blocks.
 	DropOldest
+	// Wait lets Put wait for room, at most Options.FullWait, and then refuse: whoever puts, slows down.
+	Wait
+)
+
+// Sync says when written blocks are synced, which decides what a machine that loses its power forgets. The end of a process
+// loses nothing that was written. PutSync and Flush sync regardless.
+type Sync uint8
+
+const (
+	// SyncBlock syncs each block when it is written.
+	SyncBlock Sync = iota
+	// SyncInterval syncs Options.SyncInterval after the first block that was not.
+	SyncInterval
+	// SyncNever leaves it to the operating system.
+	SyncNever
 )
 
 // Options shape a queue. A zero field means its default.
@@ -56,10 +73,18 @@ type Options struct {
 	MaxBytes int64
 	// Full says what a full queue does. Default Refuse.
 	Full Policy
-	// SyncEvery is the number of blocks between syncs. Default 1. PutSync and Flush sync regardless.
-	SyncEvery int
-	// SyncTimeout is how long written blocks may wait for a sync if SyncEvery is more than 1. Default 2 s.
-	SyncTimeout time.Duration
+	// FullWait bounds the policy Wait. Default 5 s.
+	FullWait time.Duration
+	// MaxAge gives up blocks of this age with the file that they are in, when the youngest in it has that age. Default: none.
+	MaxAge time.Duration
+	// Reserve is what the queue leaves free on its disk, in bytes; below it the queue counts as full. Default: none.
+	Reserve int64
+	// Sync says when written blocks are synced. Default SyncBlock.
+	Sync Sync
+	// SyncInterval is how long written blocks may wait for a sync if Sync is SyncInterval. Default 2 s.
+	SyncInterval time.Duration
+	// Codec is how blocks are written. Blocks of any codec are read. Default queue.CodecNone.
+	Codec queue.Codec
 }
 
 const (
@@ -94,21 +119,21 @@ func (o Options) normalize() (Options, error) {
 		o.MaxBytesPerFile = 64 << 20
 	}
 	o.MaxBytesPerFile = min(o.MaxBytesPerFile, o.MaxBytes/4)
-	if o.SyncEvery == 0 {
-		o.SyncEvery = 1
+	if o.SyncInterval == 0 {
+		o.SyncInterval = 2 * time.Second
 	}
-	if o.SyncTimeout == 0 {
-		o.SyncTimeout = 2 * time.Second
+	if o.FullWait == 0 {
+		o.FullWait = 5 * time.Second
 	}
 	if o.BlockSize < 0 || o.BlockRecords < 0 || o.BlockAge < 0 || o.MinRecord < 0 || o.MaxRecord < 0 ||
-		o.MaxBytesPerFile < 0 || o.MaxBytes < 0 || o.SyncEvery < 0 || o.SyncTimeout < 0 {
+		o.MaxBytesPerFile < 0 || o.MaxBytes < 0 || o.FullWait < 0 || o.MaxAge < 0 || o.Reserve < 0 || o.SyncInterval < 0 {
 		return o, fmt.Errorf("queue options %+v: a negative value", o)
 	}
 	if o.MinRecord > o.MaxRecord {
 		return o, fmt.Errorf("queue options: the smallest record, %d bytes, is larger than the largest, %d bytes", o.MinRecord, o.MaxRecord)
 	}
-	if o.Full > DropOldest {
-		return o, fmt.Errorf("queue options: unknown policy %d for a full queue", o.Full)
+	if o.Full > Wait || o.Sync > SyncNever || o.Codec > queue.CodecZstd {
+		return o, fmt.Errorf("queue options: policy %d for a full queue, sync %d, codec %d: not all are known", o.Full, o.Sync, o.Codec)
 	}
 	// A quarter, so that the file being written, which stays until it rolls, can never fill the queue alone.
 	if largest := o.largestMessage(); largest > o.MaxBytes/4 || largest > math.MaxInt32 {

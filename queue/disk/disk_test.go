@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"weir/internal/obs"
 	"weir/queue"
 )
 
@@ -47,19 +48,37 @@ func open(t testing.TB, path string, o Options) *testQueue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewManager(in, silent)
-	q, err := m.Open("q", o)
+	m := NewManager(in, obs.NewMetrics(), silent)
+	q, err := openSingle(m, "q", o)
 	if err != nil {
 		in.Close()
 		t.Fatal(err)
 	}
-	tq := &testQueue{Queue: q, t: t, m: m, in: in}
+	tq := &testQueue{single: q, t: t, m: m, in: in}
 	t.Cleanup(tq.shut)
 	return tq
 }
 
-type testQueue struct {
+// single is a queue with its only consumer.
+type single struct {
 	queue.Queue
+	queue.Consumer
+}
+
+func openSingle(m *Manager, name string, o Options) (single, error) {
+	q, err := m.Open(name, o)
+	if err != nil {
+		return single{}, err
+	}
+	consumers, err := q.Consumers(1)
+	if err != nil {
+		return single{}, err
+	}
+	return single{q, consumers[0]}, nil
+}
+
+type testQueue struct {
+	single
 	t  testing.TB
 	m  *Manager
 	in *Instance
@@ -153,7 +172,7 @@ func (q *testQueue) drain() []string {
 	return out
 }
 
-func (q *testQueue) store() *store { return q.Queue.(*handle).store }
+func (q *testQueue) store() *store { return q.Queue.(*handle).queue.all()[0] }
 
 func wantRecords(t testing.TB, got, want []string) {
 	t.Helper()
@@ -273,7 +292,7 @@ func TestRecordLargerThanABlock(t *testing.T) {
 	q.block("small", large, "small again")
 	s := q.store()
 	s.mu.Lock()
-	for _, b := range append(s.free, s.open) {
+	for _, b := range append(s.spare, s.open) {
 		if b.Cap() > 1000 {
 			t.Errorf("a builder keeps %d bytes for blocks of 100", b.Cap())
 		}
@@ -454,7 +473,7 @@ func TestPutWaitIsWokenByTheRemovalOfAFile(t *testing.T) {
 
 func TestFilesRollWhenTheNextBlockDoesNotFit(t *testing.T) {
 	path := t.TempDir()
-	q := open(t, path, Options{BlockAge: never, MaxBytesPerFile: 3 * 37}) // a block is 4+20+13 bytes here
+	q := open(t, path, Options{BlockAge: never, MaxBytesPerFile: 3 * 45}) // a block is 4+28+13 bytes here
 	q.blocks(0, 9)
 	if files := names(t, path, "*.dat"); len(files) != 3+1 { // the position file is the fourth
 		t.Errorf("files %v", files)
@@ -782,9 +801,9 @@ func TestCloseSaysWhatItCouldNotWrite(t *testing.T) {
 	}
 }
 
-func TestSyncEverySeveralBlocks(t *testing.T) {
+func TestSyncPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := open(t, t.TempDir(), Options{BlockRecords: 1, SyncEvery: 10, SyncTimeout: 5 * time.Second})
+		q := open(t, t.TempDir(), Options{BlockRecords: 1, Sync: SyncInterval, SyncInterval: 5 * time.Second})
 		synced := func() uint64 {
 			synctest.Wait()
 			s := q.store()
@@ -805,11 +824,15 @@ func TestSyncEverySeveralBlocks(t *testing.T) {
 		}
 		<-time.After(6 * time.Second)
 		if n := synced(); n != 3 {
-			t.Errorf("synced %d of 3 after the timeout", n)
+			t.Errorf("synced %d of 3 after the interval", n)
+		}
+		if _, err := q.m.Open("q", Options{BlockRecords: 1, Sync: SyncNever}); err != nil {
+			t.Fatal(err)
 		}
 		put(3, 14)
-		if n := synced(); n != 13 {
-			t.Errorf("synced %d of 14, every 10", n)
+		<-time.After(time.Hour)
+		if n := synced(); n != 3 {
+			t.Errorf("synced %d of 14, never", n)
 		}
 		if err := q.Flush(t.Context()); err != nil {
 			t.Fatal(err)
@@ -836,12 +859,12 @@ func TestIdleQueuesCostNoCPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer in.Close()
-		m := NewManager(in, silent)
+		m := NewManager(in, obs.NewMetrics(), silent)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		const n = 50
 		for i := range n {
-			q, err := m.Open(fmt.Sprintf("q%d", i), Options{})
+			q, err := openSingle(m, fmt.Sprintf("q%d", i), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -892,7 +915,7 @@ func TestPathThatGoDiskqueueWouldFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if _, err := NewManager(in, silent).Open("q", Options{}); err == nil || !strings.Contains(err.Error(), "%") {
+	if _, err := NewManager(in, obs.NewMetrics(), silent).Open("q", Options{}); err == nil || !strings.Contains(err.Error(), "%") {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -948,10 +971,9 @@ func child(role, path string) error {
 	}
 	o := Options{BlockAge: never, BlockRecords: 1}
 	if role == "unsynced" {
-		o.SyncEvery = 1 << 30
-		o.SyncTimeout = never
+		o.Sync = SyncNever
 	}
-	q, err := NewManager(in, silent).Open("q", o)
+	q, err := openSingle(NewManager(in, obs.NewMetrics(), silent), "q", o)
 	if err != nil {
 		return err
 	}
@@ -1133,7 +1155,7 @@ func TestFailedSyncIsReportedAndTheBlockWrittenAgain(t *testing.T) {
 
 func TestFailedSyncOfEarlierBlocksIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, SyncEvery: 10, SyncTimeout: never})
+		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, Sync: SyncNever})
 		for i := range 3 {
 			if err := q.Put([]byte(rec(i))); err != nil {
 				t.Fatal(err)
@@ -1173,7 +1195,7 @@ func TestRemovedFileGivesItsSpaceBack(t *testing.T) {
 // A block that waits for its sync must not be forgotten when the file rolls.
 func TestFailedSyncOfARolledFileIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, MaxBytesPerFile: 60, SyncEvery: 10, SyncTimeout: never})
+		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, MaxBytesPerFile: 60, Sync: SyncNever})
 		if err := q.Put([]byte(rec(0))); err != nil {
 			t.Fatal(err)
 		}

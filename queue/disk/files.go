@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"weir/queue"
 )
@@ -103,11 +104,11 @@ func removeMeta(dir string) error {
 }
 
 // keepBad copies the stretch [from, to) of a data file to a file of its own, or as much of it as limit bytes hold, and
-// removes the oldest such files so that all of them together stay under limit.
-func keepBad(dir string, k fileKey, r io.ReaderAt, from, to, limit int64) error {
+// removes the oldest such files so that all of them together stay under limit. It returns how many there are.
+func keepBad(dir string, k fileKey, r io.ReaderAt, from, to, limit int64) (int64, error) {
 	entries, err := os.ReadDir(dir) // sorted by name, which is the order in which the stretches were written
 	if err != nil {
-		return err
+		return 0, err
 	}
 	n := min(to-from, limit)
 	var names []string
@@ -118,37 +119,59 @@ func keepBad(dir string, k fileKey, r io.ReaderAt, from, to, limit int64) error 
 			total += info.Size()
 		}
 	}
-	for _, name := range names {
-		if total+n <= limit {
-			break
-		}
-		path := filepath.Join(dir, name)
+	for ; len(names) > 0 && total+n > limit; names = names[1:] {
+		path := filepath.Join(dir, names[0])
 		info, err := os.Stat(path)
 		if err == nil {
 			err = os.Remove(path)
 		}
 		if err != nil {
-			return err
+			return int64(len(names)), err
 		}
 		total -= info.Size()
 	}
 	out, err := os.Create(filepath.Join(dir, fmt.Sprintf("%06d.%06d.%012d.bad", k.run, k.num, from)))
 	if err != nil {
-		return err
+		return int64(len(names)), err
 	}
 	_, err = io.Copy(out, io.NewSectionReader(r, from, n))
-	return errors.Join(err, out.Close())
+	return int64(len(names) + 1), errors.Join(err, out.Close())
+}
+
+// countBad returns the number of files in dir that keep damaged stretches.
+func countBad(dir string) (int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	n := int64(0)
+	for _, e := range entries {
+		if badName.MatchString(e.Name()) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// freeSpace returns the bytes that a process without privileges can still write to the file system of dir.
+func freeSpace(dir string) (int64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
 }
 
 // scanner reads blocks from one data file. Offsets are those of go-diskqueue's length fields, which are not looked at: the
 // block's header says its length and its checksum says whether to believe it.
 type scanner struct {
-	r    io.ReaderAt
-	size int64
-	buf  []byte
+	r       io.ReaderAt
+	size    int64
+	buf     []byte
+	decoder queue.Decoder
 }
 
-// at reads the block at off and returns it with the offset behind it. The block lives in the scanner's buffer. The error
+// at reads the block at off and returns it with the offset behind it. The block lives in the scanner's memory. The error
 // is queue.ErrDamaged if no intact block is there, or that of the read.
 func (s *scanner) at(off int64) (queue.Block, int64, error) {
 	start := off + prefixSize
@@ -170,7 +193,7 @@ func (s *scanner) at(off int64) (queue.Block, int64, error) {
 	if err := readFull(s.r, s.buf, start); err != nil {
 		return queue.Block{}, 0, err
 	}
-	b, err := queue.Decode(s.buf)
+	b, err := s.decoder.Decode(s.buf)
 	return b, start + n, err
 }
 

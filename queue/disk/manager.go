@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,29 +9,34 @@ import (
 	"slices"
 	"sync"
 
+	"weir/internal/obs"
 	"weir/queue"
 )
 
 // Manager hands out the named queues of one instance folder. All who open a name share one queue, so that a new generation
 // of the configuration can open its queues before the old one has closed them.
 type Manager struct {
-	path string
-	log  *slog.Logger
+	path    string
+	log     *slog.Logger
+	metrics *obs.Metrics
 
 	mu     sync.Mutex
 	closed bool
 	queues map[string]*shared
 }
 
+// shared is an open queue with what belongs to it.
 type shared struct {
-	store *store
-	users int
+	*partitioned
+	users   int
+	metrics []func() // take the queue's numbers away
 }
 
 // NewManager returns the manager of the instance's queues, which live in its folder "queue". The instance must stay open
-// until the manager is closed. log hears of damage, of recovery and of a disk that refuses; it must not be nil.
-func NewManager(in *Instance, log *slog.Logger) *Manager {
-	return &Manager{path: in.Path(), log: log, queues: make(map[string]*shared)}
+// until the manager is closed. m gets the numbers of the open queues. log hears of damage, of recovery and of a disk that
+// refuses. Neither may be nil.
+func NewManager(in *Instance, m *obs.Metrics, log *slog.Logger) *Manager {
+	return &Manager{path: in.Path(), log: log, metrics: m, queues: make(map[string]*shared)}
 }
 
 // Open opens the queue name, made if need be, and counts its backlog, which reads it once. If the queue is open already, o
@@ -48,17 +52,17 @@ func (m *Manager) Open(name string, o Options) (queue.Queue, error) {
 	}
 	q := m.queues[name]
 	if q == nil {
-		s, err := openStore(filepath.Join(m.path, queuesDir, name), name, o, m.log)
+		p, err := openPartitioned(filepath.Join(m.path, queuesDir, name), name, o, m.log)
 		if err != nil {
 			return nil, err
 		}
-		q = &shared{store: s}
+		q = &shared{partitioned: p, metrics: watch(m.metrics, name, p.stats)}
 		m.queues[name] = q
-	} else if err := q.store.reconfigure(o); err != nil {
+	} else if err := q.reconfigure(o); err != nil {
 		return nil, err
 	}
 	q.users++
-	return &handle{store: q.store, manager: m, done: make(chan struct{})}, nil
+	return &handle{queue: q.partitioned, manager: m, done: make(chan struct{})}, nil
 }
 
 // Names returns the names of the open queues and of those that have a folder, sorted.
@@ -80,7 +84,7 @@ func (m *Manager) Stats() map[string]queue.Stats {
 	defer m.mu.Unlock()
 	stats := make(map[string]queue.Stats, len(m.queues))
 	for name, q := range m.queues {
-		stats[name] = q.store.snapshot()
+		stats[name] = q.stats()
 	}
 	return stats
 }
@@ -92,103 +96,31 @@ func (m *Manager) Close() error {
 	m.closed = true
 	var err error
 	for _, q := range m.queues {
-		err = errors.Join(err, q.store.close())
+		err = errors.Join(err, q.shut())
 	}
 	clear(m.queues)
 	return err
 }
 
+func (q *shared) shut() error {
+	for _, remove := range q.metrics {
+		remove()
+	}
+	return q.close()
+}
+
 // release takes one user off a queue and closes it after the last.
-func (m *Manager) release(s *store) error {
+func (m *Manager) release(p *partitioned) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	q := m.queues[s.name]
-	if q == nil || q.store != s {
+	q := m.queues[p.name]
+	if q == nil || q.partitioned != p {
 		return nil // Close was first
 	}
 	q.users--
 	if q.users > 0 {
 		return nil
 	}
-	delete(m.queues, s.name)
-	return s.close()
-}
-
-// handle is one user's view of a queue.
-type handle struct {
-	store   *store
-	manager *Manager
-	once    sync.Once
-	done    chan struct{} // closed by Close
-}
-
-var _ queue.Queue = (*handle)(nil)
-
-func (h *handle) closed() bool {
-	select {
-	case <-h.done:
-		return true
-	default:
-		return false
-	}
-}
-
-func (h *handle) Name() string { return h.store.name }
-
-func (h *handle) Stats() queue.Stats { return h.store.snapshot() }
-
-func (h *handle) Put(record []byte) error {
-	if h.closed() {
-		return queue.ErrClosed
-	}
-	return h.store.tryPut(record)
-}
-
-func (h *handle) PutWait(ctx context.Context, record []byte) error {
-	if h.closed() {
-		return queue.ErrClosed
-	}
-	_, err := h.store.waitPut(ctx, h.done, record)
-	return err
-}
-
-func (h *handle) PutSync(ctx context.Context, record []byte) error {
-	if h.closed() {
-		return queue.ErrClosed
-	}
-	number, err := h.store.waitPut(ctx, h.done, record)
-	if err != nil {
-		return err
-	}
-	return h.store.flush(ctx, h.done, number)
-}
-
-func (h *handle) Flush(ctx context.Context) error {
-	if h.closed() {
-		return queue.ErrClosed
-	}
-	return h.store.flush(ctx, h.done, h.store.taken())
-}
-
-func (h *handle) Peek(ctx context.Context) (queue.Block, error) {
-	if h.closed() {
-		return queue.Block{}, queue.ErrClosed
-	}
-	return h.store.peek(ctx, h.done)
-}
-
-func (h *handle) Advance() error {
-	if h.closed() {
-		return queue.ErrClosed
-	}
-	return h.store.advance()
-}
-
-func (h *handle) Close() error {
-	var err error
-	h.once.Do(func() {
-		close(h.done)
-		err = h.manager.release(h.store)
-	})
-	return err
+	delete(m.queues, p.name)
+	return q.shut()
 }

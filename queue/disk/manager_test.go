@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/obs"
 	"weir/queue"
 )
 
@@ -18,7 +19,7 @@ func newManager(t testing.TB, path string) *Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewManager(in, silent)
+	m := NewManager(in, obs.NewMetrics(), silent)
 	t.Cleanup(func() {
 		if err := errors.Join(m.Close(), in.Close()); err != nil {
 			t.Error(err)
@@ -29,11 +30,11 @@ func newManager(t testing.TB, path string) *Manager {
 
 func openIn(t testing.TB, m *Manager, name string, o Options) *testQueue {
 	t.Helper()
-	q, err := m.Open(name, o)
+	q, err := openSingle(m, name, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testQueue{Queue: q, t: t, m: m}
+	return &testQueue{single: q, t: t, m: m}
 }
 
 func TestOpenSharesOneQueueUntilTheLastClose(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -91,7 +92,7 @@ func (m *model) dir() string { return filepath.Join(m.root, string(rune('a'+m.co
 
 func (m *model) reopen() {
 	var err error
-	m.store, err = openStore(m.dir(), "q", m.o, silent)
+	m.store, err = openStore(m.dir(), "q", m.o, new(signal), new(atomic.Uint64), silent)
 	if err != nil {
 		m.rt.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/queue"
@@ -18,15 +19,49 @@ import (
 // retryDelay is the time between attempts to write a block that the disk refused.
 const retryDelay = time.Second
 
+// errReserve is what records are refused with while the disk has too little space.
+var errReserve = fmt.Errorf("%w: its disk has less than the reserve free", queue.ErrFull)
+
+// spaceCheck is the time between looks at the free space of a disk that has too little.
+const spaceCheck = time.Second
+
 // dataFile is one file of blocks. Its numbers are guarded by store.mu.
 type dataFile struct {
 	key     fileKey
-	size    int64 // end of the last block written, or of the file as it was found
-	blocks  int64 // not delivered
-	records int64 // in those blocks
+	size    int64     // end of the last block written, or of the file as it was found
+	blocks  int64     // not delivered
+	records int64     // in those blocks
+	oldest  time.Time // of the first of those blocks when the file was opened
+	newest  time.Time // of the last block
 }
 
-// store is one queue, shared by its handles.
+// signal is what those wait for who wait for a change of a queue, in any of its partitions.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{} // closed at the next change; nil while nobody waits
+}
+
+// next returns a channel that the next change will close.
+func (g *signal) next() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ch == nil {
+		g.ch = make(chan struct{})
+	}
+	return g.ch
+}
+
+// broadcast wakes all who wait.
+func (g *signal) broadcast() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ch != nil {
+		close(g.ch)
+		g.ch = nil
+	}
+}
+
+// store is one partition of a queue, shared by the queue's handles.
 //
 // Two locks part the hot path from I/O: mu is held for copying a record and for counting, never over a system call;
 // readMu is held over reading and removing files. Who needs both takes readMu first.
@@ -34,6 +69,10 @@ type store struct {
 	name string
 	dir  string
 	log  *slog.Logger
+
+	changed *signal        // of the queue
+	turn    *atomic.Uint64 // of the queue: raised with each block that is closed
+	free    func(dir string) (int64, error) // bytes that the disk of a folder has for us
 
 	quit chan struct{} // closed by close
 	done chan struct{} // closed when the committer has ended
@@ -47,7 +86,7 @@ type store struct {
 	stopped      bool // the committer has ended
 	open         *queue.Builder
 	pending      []*queue.Builder // closed blocks, oldest first
-	free         []*queue.Builder
+	spare        []*queue.Builder
 	pendingBytes int64
 	urgent       bool   // close the open block as soon as the committer is free
 	sealed       uint64 // blocks closed; the open block is number sealed+1
@@ -59,8 +98,8 @@ type store struct {
 	writeErr     error // of the last attempt to write, nil after a good one
 	files        []*dataFile
 	writing      fileKey // file that the committer may append to; the zero key if none
+	short        bool    // the disk has less than the reserve
 	stats        queue.Stats
-	changed      chan struct{} // closed at the next change that a waiter may wait for; nil while nobody waits
 
 	readMu   sync.Mutex
 	off      int64 // offset in files[0] of the next block to deliver
@@ -74,15 +113,19 @@ type store struct {
 	handEnd  int64
 
 	// Owned by the committer.
-	w         *writer
-	lastRun   int64
-	unsynced  int
-	syncTimer *time.Timer
+	w          *writer
+	lastRun    int64
+	unsynced   int
+	compressor queue.Compressor
+	syncTimer  *time.Timer
+	spaceTimer *time.Timer // runs while the disk has less than the reserve
+	ageTimer   *time.Timer // runs until the oldest file may be too old
 }
 
-// openStore opens the queue in dir, counts its backlog and starts its committer.
-func openStore(dir, name string, o Options, log *slog.Logger) (*store, error) {
-	s, err := newStore(dir, name, o, log)
+// openStore opens the partition in dir of the queue name, counts its backlog and starts its committer. changed and turn are
+// those of the queue.
+func openStore(dir, name string, o Options, changed *signal, turn *atomic.Uint64, log *slog.Logger) (*store, error) {
+	s, err := newStore(dir, name, o, changed, turn, log)
 	if err != nil {
 		return nil, fmt.Errorf("open queue %s in %s: %w", name, dir, err)
 	}
@@ -90,7 +133,7 @@ func openStore(dir, name string, o Options, log *slog.Logger) (*store, error) {
 	return s, nil
 }
 
-func newStore(dir, name string, o Options, log *slog.Logger) (*store, error) {
+func newStore(dir, name string, o Options, changed *signal, turn *atomic.Uint64, log *slog.Logger) (*store, error) {
 	o, err := o.normalize()
 	if err != nil {
 		return nil, err
@@ -108,18 +151,23 @@ func newStore(dir, name string, o Options, log *slog.Logger) (*store, error) {
 		return nil, err
 	}
 	s := &store{
-		name:      name,
-		dir:       dir,
-		log:       log.With("queue", name),
-		quit:      make(chan struct{}),
-		done:      make(chan struct{}),
-		wake:      make(chan struct{}, 1),
-		age:       stoppedTimer(),
-		syncTimer: stoppedTimer(),
-		opts:      o,
-		open:      new(queue.Builder),
-		pending:   make([]*queue.Builder, 0, maxPending),
-		free:      make([]*queue.Builder, 0, maxPending),
+		name:       name,
+		dir:        dir,
+		log:        log.With("queue", name),
+		changed:    changed,
+		turn:       turn,
+		free:       freeSpace,
+		quit:       make(chan struct{}),
+		done:       make(chan struct{}),
+		wake:       make(chan struct{}, 1),
+		age:        stoppedTimer(),
+		syncTimer:  stoppedTimer(),
+		spaceTimer: stoppedTimer(),
+		ageTimer:   stoppedTimer(),
+		opts:       o,
+		open:       new(queue.Builder),
+		pending:    make([]*queue.Builder, 0, maxPending),
+		spare:      make([]*queue.Builder, 0, maxPending),
 	}
 	h, err := readHead(dir)
 	if err != nil {
@@ -177,6 +225,12 @@ func (s *store) count(h head) error {
 		s.stats.Depth += f.blocks
 		s.stats.Records += f.records
 		s.stats.Bytes += f.size
+		if s.stats.Oldest.IsZero() {
+			s.stats.Oldest = f.oldest
+		}
+	}
+	if s.stats.BadFiles, err = countBad(s.dir); err != nil {
+		return err
 	}
 	if s.stats.Depth > 0 && !h.clean {
 		s.stats.Recovered = s.stats.Depth
@@ -209,8 +263,12 @@ func (s *store) countFile(k fileKey, from int64) (*dataFile, error) {
 		if err != nil {
 			return nil, err
 		}
+		if f.blocks == 0 {
+			f.oldest = b.Time
+		}
 		f.blocks++
 		f.records += int64(b.Count)
+		f.newest = b.Time
 		off = end
 	}
 	return f, nil
@@ -226,7 +284,9 @@ func (s *store) reconfigure(o Options) error {
 	defer s.mu.Unlock()
 	s.reopen = s.reopen || o.MaxBytesPerFile != s.opts.MaxBytesPerFile || o.largestMessage() != s.opts.largestMessage()
 	s.opts = o
-	s.notify()
+	s.short = s.short && o.Reserve > 0
+	s.changed.broadcast()
+	s.wakeCommitter() // it looks at the ages
 	return nil
 }
 
@@ -244,7 +304,10 @@ func (s *store) put(record []byte) (uint64, error) {
 		return 0, fmt.Errorf("%w: %d bytes, the least is %d", queue.ErrInvalid, len(record), s.opts.MinRecord)
 	}
 	n := len(record) + 1
-	if s.opts.Full == Refuse {
+	if s.short {
+		return 0, errReserve
+	}
+	if s.opts.Full != DropOldest {
 		// The record may be the first of a block that follows the open one, so two blocks' overhead is reckoned with.
 		const overhead = 2 * (queue.HeaderSize + prefixSize)
 		if s.stats.Bytes+s.pendingBytes+int64(s.open.Len()+n+overhead) > s.opts.MaxBytes {
@@ -262,6 +325,7 @@ func (s *store) put(record []byte) (uint64, error) {
 		return 0, err
 	}
 	if first {
+		s.open.Time = time.Now()
 		s.age.Reset(s.opts.BlockAge)
 	}
 	number := s.sealed + 1
@@ -283,10 +347,11 @@ func (s *store) seal() {
 	s.pending = append(s.pending, s.open)
 	s.pendingBytes += int64(s.open.Len()) + prefixSize
 	s.sealed++
+	s.turn.Add(1)
 	s.urgent = false
-	if last := len(s.free) - 1; last >= 0 {
-		s.open = s.free[last]
-		s.free = s.free[:last]
+	if last := len(s.spare) - 1; last >= 0 {
+		s.open = s.spare[last]
+		s.spare = s.spare[:last]
 	} else {
 		s.open = new(queue.Builder)
 	}
@@ -298,54 +363,6 @@ func (s *store) wakeCommitter() {
 	case s.wake <- struct{}{}:
 	default: // there is a token already
 	}
-}
-
-// notify wakes all who wait for a change. The caller holds mu.
-func (s *store) notify() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
-}
-
-// change returns a channel that notify will close. The caller holds mu.
-func (s *store) change() <-chan struct{} {
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
-}
-
-// tryPut is put that counts a refusal.
-func (s *store) tryPut(record []byte) error {
-	_, err := s.put(record)
-	if errors.Is(err, queue.ErrFull) {
-		s.mu.Lock()
-		s.stats.Refused++
-		s.mu.Unlock()
-	}
-	return err
-}
-
-// waitPut is put that waits for room until ctx or stop ends.
-func (s *store) waitPut(ctx context.Context, stop <-chan struct{}, record []byte) (uint64, error) {
-	number, err := s.put(record)
-	for errors.Is(err, queue.ErrFull) {
-		s.mu.Lock()
-		room := s.change() // before the next attempt, so that no change in between is missed
-		s.mu.Unlock()
-		if number, err = s.put(record); !errors.Is(err, queue.ErrFull) {
-			break
-		}
-		select {
-		case <-room:
-		case <-stop:
-			return 0, queue.ErrClosed
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		}
-	}
-	return number, err
 }
 
 // taken returns the number of the newest block that has a record.
@@ -369,8 +386,9 @@ func (s *store) flush(ctx context.Context, stop <-chan struct{}, number uint64) 
 	}
 	s.mu.Unlock()
 	for {
+		next := s.changed.next() // before the look, so that no change in between is missed
 		s.mu.Lock()
-		synced, err, stopped, next := s.synced, s.writeErr, s.stopped, s.change()
+		synced, err, stopped := s.synced, s.writeErr, s.stopped
 		failed := s.stats.WriteErrors > failures && err != nil
 		unsafe := number > s.unsafeFrom && number <= s.unsafeTo
 		s.mu.Unlock()
@@ -398,6 +416,7 @@ func (s *store) flush(ctx context.Context, stop <-chan struct{}, number uint64) 
 func (s *store) commit() {
 	defer close(s.done)
 	for {
+		s.expire()
 		block := s.next()
 		if block == nil {
 			select {
@@ -408,6 +427,9 @@ func (s *store) commit() {
 				s.mu.Unlock()
 			case <-s.syncTimer.C:
 				s.report(s.sync())
+			case <-s.spaceTimer.C:
+				s.checkSpace(0)
+			case <-s.ageTimer.C:
 			case <-s.quit:
 				if s.finish() {
 					return
@@ -469,7 +491,7 @@ func (s *store) stop() {
 	}
 	s.mu.Lock()
 	s.stopped = true
-	s.notify()
+	s.changed.broadcast()
 	s.mu.Unlock()
 }
 
@@ -481,7 +503,7 @@ func (s *store) report(err error) error {
 	if err != nil {
 		s.stats.WriteErrors++
 	}
-	s.notify()
+	s.changed.broadcast()
 	s.mu.Unlock()
 	if fresh {
 		s.log.Error("the queue cannot be written; trying again each second", "error", err)
@@ -493,11 +515,19 @@ func (s *store) report(err error) error {
 // that is not written again: it can be delivered twice.
 func (s *store) write(block *queue.Builder) error {
 	data := block.Seal()
-	size := int64(len(data)) + prefixSize
+	taken := int64(len(data)) + prefixSize
 	s.mu.Lock()
 	o, reopen := s.opts, s.reopen
 	s.reopen = false
 	s.mu.Unlock()
+	if o.Codec == queue.CodecZstd {
+		var err error
+		if data, err = s.compressor.Compress(data); err != nil {
+			return err
+		}
+	}
+	size := int64(len(data)) + prefixSize
+	s.checkSpace(size)
 	if o.Full == DropOldest {
 		if err := s.makeRoom(size, o.MaxBytes); err != nil {
 			return err
@@ -517,13 +547,13 @@ func (s *store) write(block *queue.Builder) error {
 	}
 	s.unsynced++
 	s.mu.Lock()
-	wanted := s.syncUpTo > s.synced && s.written+1 >= s.syncUpTo
+	wanted := o.Sync == SyncBlock || s.syncUpTo > s.synced && s.written+1 >= s.syncUpTo
 	s.mu.Unlock()
 	var err error
-	if wanted || s.unsynced >= o.SyncEvery {
+	if wanted {
 		err = s.w.sync()
-	} else if s.unsynced == 1 {
-		s.syncTimer.Reset(o.SyncTimeout)
+	} else if s.unsynced == 1 && o.Sync == SyncInterval {
+		s.syncTimer.Reset(o.SyncInterval)
 	}
 
 	s.mu.Lock()
@@ -532,6 +562,13 @@ func (s *store) write(block *queue.Builder) error {
 	f.size = s.w.pos
 	f.blocks++
 	f.records += int64(block.Count())
+	f.newest = block.Time
+	if f.oldest.IsZero() {
+		f.oldest = block.Time
+	}
+	if s.stats.Depth == 0 {
+		s.stats.Oldest = block.Time
+	}
 	s.stats.Depth++
 	s.stats.Records += int64(block.Count())
 	s.stats.Bytes += size
@@ -541,18 +578,114 @@ func (s *store) write(block *queue.Builder) error {
 	}
 	s.written++
 	s.stats.OpenRecords -= int64(block.Count())
-	s.pendingBytes -= size
+	s.pendingBytes -= taken
 	s.pending = s.pending[:copy(s.pending, s.pending[1:])]
-	keep := len(s.free) < maxPending && block.Cap() <= 2*o.BlockSize
+	keep := len(s.spare) < maxPending && block.Cap() <= 2*o.BlockSize
 	if keep {
 		block.Reset()
-		s.free = append(s.free, block)
+		s.spare = append(s.spare, block)
 	}
-	if wanted || s.unsynced >= o.SyncEvery {
+	if wanted {
 		s.markSynced()
 	}
 	s.mu.Unlock()
 	return nil
+}
+
+// checkSpace looks whether the disk has the reserve free when size bytes more are written. A queue that drops the oldest
+// gives up files for it.
+func (s *store) checkSpace(size int64) {
+	s.mu.Lock()
+	o, was := s.opts, s.short
+	s.mu.Unlock()
+	short := false
+	for o.Reserve > 0 {
+		free, err := s.free(s.dir)
+		if err != nil {
+			s.log.Warn("the free space of the disk is not known", "error", err)
+			break
+		}
+		if short = free-size < o.Reserve; !short || o.Full != DropOldest {
+			break
+		}
+		dropped, err := s.giveUp("the disk has less than the reserve free; the oldest records of the queue are given up", &s.stats.Dropped,
+			func(*dataFile) bool { return true })
+		if err != nil || !dropped {
+			break
+		}
+	}
+	if short {
+		s.spaceTimer.Reset(spaceCheck)
+	}
+	if short == was {
+		return
+	}
+	if short {
+		s.log.Error("the disk has less than the reserve free; the queue takes no records until it has more", "reserve", o.Reserve)
+	} else {
+		s.log.Info("the disk has the reserve free again")
+	}
+	s.mu.Lock()
+	s.short = short
+	s.changed.broadcast()
+	s.mu.Unlock()
+}
+
+// expire gives up files in which even the youngest block is too old.
+func (s *store) expire() {
+	s.mu.Lock()
+	most := s.opts.MaxAge
+	due := most > 0 && len(s.files) > 0 && time.Since(s.files[0].newest) >= most
+	writing := due && s.files[0].key == s.writing
+	s.mu.Unlock()
+	if writing {
+		if err := errors.Join(s.sync(), s.closeWriter()); err != nil {
+			s.report(err)
+		}
+	}
+	for due {
+		var err error
+		due, err = s.giveUp("records of the queue are given up because of their age", &s.stats.Expired,
+			func(f *dataFile) bool { return time.Since(f.newest) >= most })
+		if err != nil {
+			s.report(err)
+			break
+		}
+	}
+	if most == 0 {
+		s.ageTimer.Stop()
+		return
+	}
+	s.mu.Lock()
+	next := most
+	if len(s.files) > 0 {
+		next = max(time.Second, most-time.Since(s.files[0].newest))
+	}
+	s.mu.Unlock()
+	s.ageTimer.Reset(next)
+}
+
+// giveUp removes files[0] with what was not delivered of it, if it is not being written and which agrees, and adds the
+// records to count. It returns false when nothing was removed.
+func (s *store) giveUp(why string, count *int64, which func(f *dataFile) bool) (bool, error) {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	s.mu.Lock()
+	if len(s.files) == 0 || s.files[0].key == s.writing || !which(s.files[0]) {
+		s.mu.Unlock()
+		return false, nil
+	}
+	f := s.files[0]
+	dropped := f.records
+	if s.inHand && s.handKey == f.key {
+		dropped -= int64(s.hand.Count) // it is being delivered
+	}
+	*count += dropped
+	s.mu.Unlock()
+	if dropped > 0 {
+		s.log.Warn(why, "records", dropped)
+	}
+	return true, s.remove(f)
 }
 
 // lastFile returns the entry of the file being written. The caller holds mu.
@@ -610,25 +743,10 @@ func (s *store) closeWriter() error {
 
 // makeRoom removes the oldest files until size bytes more are within limit.
 func (s *store) makeRoom(size, limit int64) error {
-	s.readMu.Lock()
-	defer s.readMu.Unlock()
 	for {
-		s.mu.Lock()
-		if s.stats.Bytes+size <= limit || len(s.files) == 0 || s.files[0].key == s.writing {
-			s.mu.Unlock()
-			return nil
-		}
-		f := s.files[0]
-		dropped := f.records
-		if s.inHand && s.handKey == f.key {
-			dropped -= int64(s.hand.Count) // it is being delivered
-		}
-		s.stats.Dropped += dropped
-		s.mu.Unlock()
-		if dropped > 0 {
-			s.log.Warn("the queue is full; its oldest records are given up", "records", dropped, "limit", limit)
-		}
-		if err := s.remove(f); err != nil {
+		removed, err := s.giveUp("the queue is full; its oldest records are given up", &s.stats.Dropped,
+			func(*dataFile) bool { return s.stats.Bytes+size > limit })
+		if err != nil || !removed {
 			return err
 		}
 	}
@@ -643,7 +761,7 @@ func (s *store) close() error {
 		return nil
 	}
 	s.closed = true
-	s.notify()
+	s.changed.broadcast()
 	s.mu.Unlock()
 	close(s.quit)
 	<-s.done
@@ -672,36 +790,27 @@ func (s *store) close() error {
 func (s *store) snapshot() queue.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stats
+	stats := s.stats
+	if stats.Depth == 0 {
+		stats.Oldest = time.Time{}
+	}
+	stats.Full = s.short || s.opts.Full != DropOldest &&
+		stats.Bytes+s.pendingBytes+int64(s.open.Len()+s.opts.BlockSize) > s.opts.MaxBytes
+	return stats
 }
 
-// peek waits for the oldest block until ctx or stop ends.
-func (s *store) peek(ctx context.Context, stop <-chan struct{}) (queue.Block, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return queue.Block{}, context.Cause(ctx)
-		}
-		s.mu.Lock()
-		closed, arrival := s.closed, s.change() // before the attempt, so that no arrival in between is missed
-		s.mu.Unlock()
-		if closed {
-			return queue.Block{}, queue.ErrClosed
-		}
-		b, ok, err := s.readNext()
-		if err != nil {
-			return queue.Block{}, fmt.Errorf("read queue %s: %w", s.name, err)
-		}
-		if ok {
-			return b, nil
-		}
-		select {
-		case <-arrival:
-		case <-stop:
-			return queue.Block{}, queue.ErrClosed
-		case <-ctx.Done():
-			return queue.Block{}, context.Cause(ctx)
-		}
-	}
+// empty tells whether nothing is left to deliver and nothing is on its way.
+func (s *store) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats.Depth == 0 && s.stats.OpenRecords == 0
+}
+
+// ending tells whether close was called.
+func (s *store) ending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // readNext takes the oldest block in hand, if there is one.
@@ -751,6 +860,9 @@ func (s *store) readNext() (queue.Block, bool, error) {
 			return queue.Block{}, false, err
 		}
 		s.inHand, s.hand, s.handKey, s.handEnd = true, b, f.key, end
+		s.mu.Lock()
+		s.stats.Oldest = b.Time
+		s.mu.Unlock()
 	}
 	return s.hand, true, nil
 }
@@ -774,9 +886,13 @@ func (s *store) skip(f *dataFile, to, blocks, records int64) {
 	s.log.Error("damage in a queue file; the stretch is stepped over and kept as a .bad file",
 		"file", f.key.name(), "from", s.off, "to", to)
 	if s.file != nil {
-		if err := keepBad(s.dir, f.key, s.file, s.off, to, limit); err != nil {
+		kept, err := keepBad(s.dir, f.key, s.file, s.off, to, limit)
+		if err != nil {
 			s.log.Warn("the damaged stretch could not be kept", "file", f.key.name(), "error", err)
 		}
+		s.mu.Lock()
+		s.stats.BadFiles = kept
+		s.mu.Unlock()
 	}
 	s.off = to
 }
@@ -808,6 +924,7 @@ func (s *store) advance() error {
 	if cap(s.scan.buf) > 2*blockSize {
 		s.scan.buf = nil // one large record must not cost memory for ever
 	}
+	s.scan.decoder.Shrink(2 * blockSize)
 	if err := (head{key: f.key, off: s.off}).write(s.headFile); err != nil {
 		return fmt.Errorf("advance queue %s: %w", s.name, err)
 	}
@@ -868,10 +985,13 @@ func (s *store) remove(f *dataFile) error {
 	}
 	s.mu.Lock()
 	s.files = s.files[1:]
+	if len(s.files) > 0 {
+		s.stats.Oldest = s.files[0].oldest
+	}
 	s.stats.Depth -= f.blocks
 	s.stats.Records -= f.records
 	s.stats.Bytes -= f.size
-	s.notify()
+	s.changed.broadcast()
 	s.mu.Unlock()
 	s.off = 0
 	return nil
