@@ -70,8 +70,8 @@ type store struct {
 	dir  string
 	log  *slog.Logger
 
-	changed *signal        // of the queue
-	turn    *atomic.Uint64 // of the queue: raised with each block that is closed
+	changed *signal                         // of the queue
+	turn    *atomic.Uint64                  // of the queue: raised with each block that is closed
 	free    func(dir string) (int64, error) // bytes that the disk of a folder has for us
 
 	quit chan struct{} // closed by close
