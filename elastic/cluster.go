@@ -22,9 +22,10 @@ import (
 // connections of its own.
 type PoolOptions struct {
 	Name            string        // in metrics: traffic for callers, own for the gateway's calls
-	MaxConns        int           // connections to one node
-	MaxWaiting      int           // exchanges that wait for a connection to one node
-	WaitTimeout     time.Duration // longest wait for a connection
+	Policy          string        // in place of the cluster's balance.policy, if not empty
+	MaxConns        int           // exchanges in flight at one node
+	MaxWaiting      int           // exchanges that wait while all nodes are full
+	WaitTimeout     time.Duration // longest wait for that
 	MaxBuffered     int64         // longer answers are streamed
 	Discovery       DiscoveryConfig
 	DialTimeout     time.Duration // connecting to a node; 0 = transport.DefaultDialTimeout
@@ -66,6 +67,7 @@ type Cluster struct {
 	auth    string // value of Authorization for the gateway's own calls, or empty
 	seeds   []*node
 	picker  *balance.Picker[*node]
+	budget  budget // of retries
 	metrics *clusterMetrics
 
 	version atomic.Pointer[Version]
@@ -80,6 +82,10 @@ type Cluster struct {
 	running atomic.Bool
 }
 
+// spareConns are connections to a node beyond those of exchanges, so that a node is not taken for dead because it is
+// too busy to be asked.
+const spareConns = 4
+
 // A node is one node of a cluster and the pool of connections to it.
 type node struct {
 	endpoint Endpoint
@@ -90,6 +96,13 @@ type node struct {
 	base     []byte
 	id       atomic.Pointer[string] // node id, once known
 	metrics  *nodeMetrics
+	pending  pending
+	answers  atomic.Uint64 // so far
+	asked    atomic.Bool   // it is being asked whether it hangs
+
+	// of watchStalls alone
+	lastAnswers uint64
+	silent      int // ticks
 }
 
 type member = balance.Member[*node]
@@ -111,7 +124,8 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	if k.metrics, err = newClusterMetrics(d.Metrics, c.Name, o.Name); err != nil {
 		return nil, err
 	}
-	k.picker = balance.NewPicker[*node](balance.Options{Now: d.Now, Rand: d.Rand, OnChange: k.nodeChanged})
+	k.picker = balance.NewPicker[*node](c.Balance.options(o, d, k))
+	k.watchQueue()
 	endpoints := c.endpoints()
 	if k.auth, err = k.authorization(endpoints); err != nil {
 		return nil, fmt.Errorf("elasticsearch %s: %w", c.Name, err)
@@ -178,7 +192,7 @@ func (k *Cluster) weight(addr string) int {
 // newNode makes a node and its pool.
 func (k *Cluster) newNode(e Endpoint) (*node, error) {
 	o := transport.Options{
-		Addr: e.Addr, MaxConns: k.options.MaxConns, MaxWaiting: k.options.MaxWaiting, WaitTimeout: k.options.WaitTimeout,
+		Addr: e.Addr, MaxConns: k.options.MaxConns + spareConns, MaxWaiting: k.options.MaxWaiting, WaitTimeout: k.options.WaitTimeout,
 		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.IdleReadTimeout, DialTimeout: k.options.DialTimeout,
 		MinRate: k.options.MinRate, MinRateWindow: k.options.MinRateWindow, Dial: k.deps.Dial, Now: k.deps.Now,
 	}
@@ -226,9 +240,10 @@ func (k *Cluster) tlsConfig(e Endpoint) (*tls.Config, error) {
 // Start begins to look for nodes and to watch over them.
 func (k *Cluster) Start() {
 	k.running.Store(true)
-	k.tasks.Add(2)
+	k.tasks.Add(3)
 	go k.discover()
 	go k.watch()
+	go k.watchStalls()
 }
 
 // Close ends the cluster's own work and closes connections: idle ones at once, others when their exchange has ended.
@@ -270,4 +285,13 @@ func (k *Cluster) nodeChanged(c balance.Change) {
 		return
 	}
 	k.logger.Info("node is back", "node", c.Name, "cause", c.Cause)
+}
+
+// panicChanged logs that fewer than half of the nodes are in, or no longer.
+func (k *Cluster) panicChanged(on bool) {
+	if on {
+		k.logger.Warn("fewer than half of the nodes are in: those that answer at all are used again")
+		return
+	}
+	k.logger.Info("half of the nodes or more are in again")
 }

@@ -41,6 +41,10 @@ type ClusterConfig struct {
 	Weights map[string]int `conf:"weights"`
 	// How nodes are found; see also the filter elasticsearch.
 	Discovery DiscoveryConfig `conf:"discovery"`
+	// How exchanges are spread over the nodes.
+	Balance BalanceConfig `conf:"balance"`
+	// When an exchange that failed is tried on another node.
+	Retry RetryConfig `conf:"retry"`
 }
 
 // BasicAuthConfig are a user name and a password.
@@ -96,6 +100,8 @@ func (c *DiscoveryConfig) SetDefaults() {
 func DefaultCluster() ClusterConfig {
 	c := ClusterConfig{Enabled: true, Host: "upstream"}
 	c.Discovery.SetDefaults()
+	c.Balance.SetDefaults()
+	c.Retry.SetDefaults()
 	return c
 }
 

@@ -13,8 +13,8 @@ import (
 	"weir/internal/wire"
 )
 
-// maxAttempts is how many nodes an exchange is tried on: the first and two more.
-const maxAttempts = 3
+// maxAttempts bounds the nodes that an exchange is tried on, those included to which nothing could be sent.
+const maxAttempts = 8
 
 // A Call is one exchange with a cluster. The embedded request's Target is without the cluster's base path.
 type Call struct {
@@ -22,17 +22,21 @@ type Call struct {
 	Idempotency api.Idempotency
 	Class       balance.Class // what its latency is compared with
 	ClientHost  []byte        // the Host that the client sent, for clusters that want it
+	Caller      uint64        // who takes turns with others while all nodes are full
 	OwnAuth     bool          // send the gateway's own credentials in place of the caller's
 
 	// What became of it.
 	Node      string // address of the node that answered, or that was tried last
 	Attempts  int
-	Queued    time.Duration // waiting for a connection
+	Queued    time.Duration // waiting for a node with room, or for a connection
 	Connected time.Duration // dialling
 	FirstByte time.Duration
 
 	scratch []byte // target with base path, kept from call to call
 	tried   [maxAttempts]*member
+	spent   int64 // of the retry budget
+
+	nextPending, prevPending *Call // in a list of pending
 
 	kept     transport.Response // what a node said, while another one is tried
 	keptNode string
@@ -50,20 +54,23 @@ func (r *Call) Reset() {
 // news. The error is an *Error for the client: 503 when no node is left, 504 when the answer did not begin in time, 502
 // when it broke off, and 429 when too many exchanges wait already.
 //
-// Another node is tried when nothing of the request was sent, and for reads also after a reset and after 502 and 504,
-// which come from proxies in between (by API, never by method: clients send bulk requests with PUT, ruflin/Elastica#501).
+// Another node is tried when nothing of the request was sent. What else is repeated follows from what the API does, never
+// from the method: clients send bulk requests with PUT (ruflin/Elastica#501). Reads are repeated after a reset and after
+// 502 and 504, which come from proxies in between; what was refused with 429 is repeated after a pause. A retry is
+// bounded in number, by a budget, and by the deadline.
 func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 	if k.auth != "" && r.OwnAuth {
 		r.lendAuth(k.auth)
 	}
 	target := r.Target
 	defer func() { r.Target = target }()
-	var last error
-	for r.Attempts < maxAttempts {
-		m := k.picker.Pick(r.Class, r.tried[:r.Attempts])
-		if m == nil {
-			break
-		}
+	k.budget.inFlight.Add(1)
+	defer func() { k.budget.leave(r.spent) }()
+	m, err := k.first(r)
+	if err != nil {
+		return k.failure(r, err)
+	}
+	for {
 		r.tried[r.Attempts] = m
 		r.Attempts++
 		if r.Attempts > 1 {
@@ -72,33 +79,43 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 		if resp.Status != 0 {
 			r.kept, *resp, r.keptNode = *resp, r.kept, r.Node
 		}
-		again, err := k.try(m, r, target, resp)
-		if !again && (err == nil || r.Cancel != nil && r.Cancel.Fired()) {
+		var v verdict
+		v, err = k.try(m, r, target, resp)
+		if v == stop && (err == nil || r.Cancel != nil && r.Cancel.Fired()) {
 			return err
 		}
-		if last = err; !again {
+		if m = k.next(r, v, resp); m == nil {
 			break
 		}
 	}
 	if resp.Status == 0 && r.kept.Status != 0 {
 		r.kept, *resp, r.Node = *resp, r.kept, r.keptNode
 	}
-	switch {
-	case resp.Status != 0:
+	if resp.Status != 0 {
 		return nil // what a node said goes before what we would say of another one
-	case last == nil:
-		return k.failure(r, errNoNode)
 	}
-	return last
+	return err
 }
 
-var (
-	errNoNode  = errors.New("no node to try")
-	errGateway = errors.New("a gateway in between answered 502 or 504")
-)
+// first chooses the node of the first attempt, and waits for one while all are full.
+func (k *Cluster) first(r *Call) (*member, error) {
+	a := balance.Ask{Class: r.Class, Caller: r.Caller, Wait: k.options.WaitTimeout}
+	if !r.Deadline.IsZero() {
+		a.Wait = min(a.Wait, r.Deadline.Sub(k.deps.Now()))
+	}
+	if r.Cancel != nil {
+		a.Cancel = r.Cancel
+	}
+	m, queued, err := k.picker.Acquire(a)
+	r.Queued = queued
+	return m, err
+}
 
-// try sends r to m. It tells whether another node should be tried, and with what error the call ends if there is none.
-func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Response) (again bool, err error) {
+// errNoNode is why nothing could be asked.
+var errNoNode = errors.New("no node to try")
+
+// try sends r to m. It tells how the exchange goes on, and with what error it ends if it does not.
+func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Response) (verdict, error) {
 	n := m.Node
 	r.Node = n.name
 	r.Host = n.host
@@ -116,41 +133,29 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 	default:
 		r.Reuse = transport.RetryUnsent
 	}
-	err = n.pool.Do(&r.Request, resp)
+	// A read that can be sent elsewhere does not wait for a node that hangs.
+	movable := r.Idempotency == api.Read && r.replayable() && r.Cancel != nil
+	if movable {
+		n.pending.add(r)
+	}
+	err := n.pool.Do(&r.Request, resp)
+	if movable {
+		n.pending.remove(r)
+	}
 	r.Queued += resp.Queued
 	r.Connected += resp.Connected
 	if err == nil {
 		r.FirstByte = resp.FirstByte
+		n.answers.Add(1)
 		n.metrics.answered(resp.Status)
-		if resp.Status != 502 && resp.Status != 504 {
-			if resp.Stream != nil {
-				resp.Stream = &flowing{resp.Stream, m, r.Class, resp.FirstByte}
-			} else {
-				m.Done(r.Class, balance.Good, resp.FirstByte, "")
-			}
-			return false, nil
-		}
-		m.Done(r.Class, balance.Failed, 0, "answered 502 or 504")
-		if r.Idempotency == api.Read && r.replayable() && resp.Stream == nil {
-			return true, errGateway
-		}
-		return false, nil
+		return k.answered(m, r, resp), nil
 	}
 	var te *transport.Error
 	if !errors.As(err, &te) {
 		m.Done(r.Class, balance.Ignored, 0, "")
-		return false, err
+		return stop, err
 	}
-	k.report(m, r.Class, te)
-	switch {
-	case te.Cancelled, te.Source, errors.Is(err, transport.ErrRequest):
-		return false, k.failure(r, err)
-	case te.Written == 0 && r.unsent():
-		return true, k.failure(r, err)
-	case r.Idempotency == api.Read && r.replayable() && !te.Timeout:
-		return true, k.failure(r, err)
-	}
-	return false, k.failure(r, err)
+	return k.failed(m, r, te), k.failure(r, err)
 }
 
 // A flowing body belongs to an exchange that stays in flight until the body has ended: a node that sends large answers
@@ -159,7 +164,9 @@ type flowing struct {
 	io.ReadCloser
 	m         *member // nil when the exchange has ended
 	class     balance.Class
+	outcome   balance.Outcome // if the body is whole
 	firstByte time.Duration
+	cause     string
 }
 
 // Read reads from the body.
@@ -168,7 +175,7 @@ func (f *flowing) Read(p []byte) (int, error) {
 	if err == nil || f.m == nil {
 		return n, err
 	}
-	m, outcome, cause := f.m, balance.Good, ""
+	m, outcome, cause := f.m, f.outcome, f.cause
 	f.m = nil
 	var te *transport.Error
 	switch {
@@ -185,7 +192,7 @@ func (f *flowing) Read(p []byte) (int, error) {
 // Close ends the exchange, wherever the body is: whoever has enough of it has no complaint of the node.
 func (f *flowing) Close() error {
 	if f.m != nil {
-		f.m.Done(f.class, balance.Good, f.firstByte, "")
+		f.m.Done(f.class, f.outcome, f.firstByte, f.cause)
 		f.m = nil
 	}
 	return f.ReadCloser.Close()
@@ -198,24 +205,6 @@ func (r *Call) replayable() bool { return r.Stream == nil }
 func (r *Call) unsent() bool {
 	s, ok := r.Stream.(interface{ Untouched() bool })
 	return r.Stream == nil || ok && s.Untouched()
-}
-
-// report tells the picker and the metrics how an exchange failed.
-func (k *Cluster) report(m *member, c balance.Class, te *transport.Error) {
-	outcome := balance.Failed
-	switch {
-	case te.Cancelled, te.Source, te.Phase == transport.Wait, errors.Is(te, transport.ErrRequest):
-		outcome = balance.Ignored
-	case te.Phase == transport.Dial, te.Phase == transport.Handshake:
-		outcome = balance.Refused
-		k.look()
-	}
-	m.Node.metrics.failed(te)
-	cause := ""
-	if outcome != balance.Ignored {
-		cause = obs.RedactError(te).Error()
-	}
-	m.Done(c, outcome, 0, cause)
 }
 
 // look asks for discovery before its time.
@@ -232,9 +221,12 @@ func (k *Cluster) failure(r *Call, err error) error {
 	errors.As(err, &te)
 	e := &Error{Status: 502, Type: "bad_gateway_exception", Cause: err}
 	switch {
-	case errors.Is(err, errNoNode), te != nil && te.Written == 0 && (te.Phase == transport.Dial || te.Phase == transport.Handshake):
+	case errors.Is(err, errNoNode), errors.Is(err, balance.ErrNoMember), te != nil && te.Written == 0 && (te.Phase == transport.Dial || te.Phase == transport.Handshake):
 		e.Status, e.Type, e.RetryAfter = 503, "no_node_available_exception", time.Second
 		e.Reason = fmt.Sprintf("no node of cluster [%s] can be reached", k.config.Name)
+	case errors.Is(err, balance.ErrQueueFull), errors.Is(err, balance.ErrTooLate):
+		e.Status, e.Type, e.RetryAfter = 429, "es_rejected_execution_exception", time.Second
+		e.Reason = fmt.Sprintf("all nodes of cluster [%s] are busy: %v", k.config.Name, err)
 	case te == nil:
 		e.Reason = fmt.Sprintf("cluster [%s] failed to answer", k.config.Name)
 	case errors.Is(err, transport.ErrPoolFull), errors.Is(err, transport.ErrWaitTimeout):

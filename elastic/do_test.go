@@ -107,7 +107,8 @@ func TestNodeThatBreaksOffItsAnswersIsAvoided(t *testing.T) {
 		}
 		k.checkAll() // it answers those
 	}
-	if broken == 0 || broken > 10 || failures != broken {
+	// The fifth takes it out; the check after that takes it back.
+	if broken == 0 || broken > 10 || failures != (broken-1)%5+1 {
 		t.Errorf("%d answers of 60 broke off, %d are counted against the node", broken, failures)
 	}
 }

@@ -11,11 +11,12 @@ import (
 // clusterMetrics are the numbers of one pool of a cluster: the label pool tells the traffic of callers from the
 // gateway's own calls.
 type clusterMetrics struct {
-	cluster   string
-	pool      string
-	retries   obs.Counter
-	ejections obs.Counter
-	discovery [2]obs.Counter // good, failed
+	cluster    string
+	pool       string
+	retries    obs.Counter
+	suppressed obs.Counter
+	ejections  obs.Counter
+	discovery  [2]obs.Counter // good, failed
 
 	requests *obs.CounterVec
 	inUse    *obs.FuncVec
@@ -24,6 +25,8 @@ type clusterMetrics struct {
 	dials    *obs.FuncVec
 	unasked  *obs.FuncVec
 	nodes    *obs.FuncVec
+	queued   *obs.FuncVec
+	panic    *obs.FuncVec
 	removes  []func()
 }
 
@@ -52,11 +55,14 @@ type nodeMetrics struct {
 func newClusterMetrics(m *obs.Metrics, cluster, pool string) (*clusterMetrics, error) {
 	discovery := m.Counter("weir_upstream_discoveries_total", "Searches for the nodes of a cluster.", "cluster", "pool", "outcome")
 	cm := &clusterMetrics{
-		cluster:   cluster,
-		pool:      pool,
-		retries:   m.Counter("weir_upstream_retries_total", "Attempts after the first on another node.", "cluster").With(cluster),
-		ejections: m.Counter("weir_upstream_ejections_total", "Nodes taken out because they failed.", "cluster", "pool").With(cluster, pool),
-		discovery: [2]obs.Counter{discovery.With(cluster, pool, "good"), discovery.With(cluster, pool, "failed")},
+		cluster:    cluster,
+		pool:       pool,
+		retries:    m.Counter("weir_upstream_retries_total", "Attempts after the first on another node.", "cluster").With(cluster),
+		suppressed: m.Counter("weir_upstream_retries_suppressed_total", "Retries that were not made because the budget was spent.", "cluster").With(cluster),
+		queued:     m.GaugeFunc("weir_upstream_queued", "Exchanges that wait because all nodes are full.", "cluster", "pool"),
+		panic:      m.GaugeFunc("weir_upstream_panic", "1 while fewer than half of the nodes are in.", "cluster", "pool"),
+		ejections:  m.Counter("weir_upstream_ejections_total", "Nodes taken out because they failed.", "cluster", "pool").With(cluster, pool),
+		discovery:  [2]obs.Counter{discovery.With(cluster, pool, "good"), discovery.With(cluster, pool, "failed")},
 		requests: m.Counter("weir_upstream_requests_total", "Attempts on a node by what it did: answered, with the class of the status, "+
 			"refused the connection, reset it, took too long; or the client left, or no connection became free.",
 			"cluster", "pool", "node", "outcome"),

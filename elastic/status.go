@@ -26,6 +26,12 @@ type ClusterStatus struct {
 	Distribution string       `json:"distribution,omitempty"`
 	UUID         string       `json:"cluster_uuid,omitempty"`
 	Reachable    bool         `json:"reachable"` // there is a node that is neither out nor failing
+	Pool         string       `json:"pool"`      // traffic for callers, own for the gateway's calls
+	Policy       string       `json:"policy"`
+	Panic        bool         `json:"panic"`  // fewer than half of the nodes are in
+	Queued       int          `json:"queued"` // exchanges that wait because all nodes are full
+	InFlight     int64        `json:"in_flight"`
+	Retries      int64        `json:"retries_in_flight"`
 	Nodes        []NodeStatus `json:"nodes"`
 }
 
@@ -51,7 +57,7 @@ var nodeStates = [...]string{"in", "failing", "out"}
 // stateOf returns which of nodeStates m is in. A node of weight 0 gets nothing, as one that is out.
 func stateOf(m *member) string {
 	switch s := m.State(); {
-	case s.Out || s.Weight <= 0:
+	case s.Out || s.Dead || s.Weight <= 0:
 		return "out"
 	case m.Node.failing():
 		return "failing"
@@ -74,10 +80,27 @@ func (k *Cluster) watchNodes() {
 	}
 }
 
+// watchQueue makes the numbers of the picker.
+func (k *Cluster) watchQueue() {
+	k.metrics.removes = append(k.metrics.removes,
+		k.metrics.queued.Set(func() float64 { return float64(k.picker.Waiting()) }, k.metrics.cluster, k.metrics.pool),
+		k.metrics.panic.Set(func() float64 {
+			if k.picker.Panicking() {
+				return 1
+			}
+			return 0
+		}, k.metrics.cluster, k.metrics.pool))
+}
+
 // Status returns what is known of the cluster.
 func (k *Cluster) Status() ClusterStatus {
 	v := k.Version()
 	s := ClusterStatus{Name: k.config.Name, Version: v.Number, Distribution: v.Distribution, Nodes: []NodeStatus{}}
+	s.Pool, s.Policy, s.Panic, s.Queued = k.options.Name, k.config.Balance.Policy, k.picker.Panicking(), k.picker.Waiting()
+	if k.options.Policy != "" {
+		s.Policy = k.options.Policy
+	}
+	s.InFlight, s.Retries = k.budget.inFlight.Load(), k.budget.spent.Load()
 	if id := k.uuid.Load(); id != nil {
 		s.UUID = *id
 	}

@@ -15,7 +15,7 @@ const (
 	DefaultIdleTimeout     = 45 * time.Second // load balancers close at 60 s and later (ICIJ/datashare#2210)
 	DefaultMaxAge          = 10 * time.Minute // under load none is ever idle, and a name may lead elsewhere by now
 	DefaultMinRateWindow   = 10 * time.Second
-	DefaultMaxHeadBytes    = 128 << 10        // deprecation warnings alone reach 20 KB (elastic/elasticsearch#28301)
+	DefaultMaxHeadBytes    = 128 << 10 // deprecation warnings alone reach 20 KB (elastic/elasticsearch#28301)
 	DefaultMaxBufferedBody = 1 << 20
 )
 

@@ -8,6 +8,7 @@ package upstream
 import (
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"sync"
 	"time"
@@ -25,13 +26,13 @@ import (
 type ElasticsearchConfig struct {
 	// Name of the cluster, as in the section elasticsearch.
 	Elasticsearch string `conf:"elasticsearch,required"`
-	// How a node is chosen: by weight, exchanges in flight and time to the first byte.
-	Balancer string `conf:"balancer" enum:"weight"`
-	// Connections to one node.
+	// How a node is chosen: `weight`, the classic word, as balance.policy of the cluster says, or one of its values.
+	Balancer string `conf:"balancer,alias=policy" enum:"weight,p2c,least,round_robin,first"`
+	// Exchanges in flight at one node, each on a connection of its own. While all nodes are full, further ones wait.
 	MaxConnection int `conf:"max_connection,alias=max_connection_per_node" min:"1"`
-	// Exchanges that may wait for a connection to one node; more are refused with 429.
+	// Exchanges that may wait while all nodes are full; more are refused with 429. Callers take turns.
 	MaxWaiting int `conf:"max_waiting" min:"1"`
-	// Longest wait for a connection; then 429.
+	// Longest wait for a node with room; then 429.
 	WaitTimeout conf.Duration `conf:"wait_timeout"`
 	// Largest answer that is passed on; a larger one is refused with 502, or cut off if it did not announce its length.
 	// -1 is no limit.
@@ -115,6 +116,7 @@ type elasticsearch struct {
 	tracker *generation.Tracker // of what changes in the cluster, for caches
 	leave   func()              // the tracker
 	calls   sync.Pool           // of *call
+	callers maphash.Seed        // of Call.Caller
 }
 
 // call is the memory of one exchange with a cluster.
@@ -179,6 +181,10 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 	if c.Discovery != nil {
 		f.pool.Discovery = *c.Discovery
 	}
+	if c.Balancer != "weight" {
+		f.pool.Policy = c.Balancer
+	}
+	f.callers = maphash.MakeSeed()
 	f.calls.New = func() any { return &call{owner: f} }
 	return f
 }
@@ -285,6 +291,12 @@ func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.target(x, c), &r.Header, r.Host
 	c.Idempotency, c.Class = kind.Idempotency, elastic.ClassOf(kind)
 	c.OwnAuth = f.config.Credentials == "gateway"
+	if r.User != nil {
+		c.Caller = maphash.Bytes(f.callers, r.User)
+	} else {
+		ip := r.ClientIP.As16()
+		c.Caller = maphash.Bytes(f.callers, ip[:])
+	}
 	body, whole, err := f.body(r)
 	if err != nil {
 		return err

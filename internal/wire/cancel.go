@@ -51,6 +51,16 @@ func (c *Cancel) Fire() {
 	}
 }
 
+// Cut closes the armed connection, if there is one, without cancelling: the exchange fails as if the other side had
+// closed it, and may go on over another connection.
+func (c *Cancel) Cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil && !c.fired {
+		_ = c.conn.Close()
+	}
+}
+
 // Fired tells whether Fire was called.
 func (c *Cancel) Fired() bool {
 	c.mu.Lock()
