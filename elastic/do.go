@@ -35,6 +35,7 @@ type Call struct {
 	scratch []byte // target with base path, kept from call to call
 	tried   [maxAttempts]*member
 	spent   int64 // of the retry budget
+	moved   bool  // away from a node that died
 
 	nextPending, prevPending *Call // in a list of pending
 
@@ -136,6 +137,7 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 	// A read that can be sent elsewhere does not wait for a node that hangs.
 	movable := r.Idempotency == api.Read && r.replayable() && r.Cancel != nil
 	if movable {
+		r.Cancel.Renew()
 		n.pending.add(r)
 	}
 	err := n.pool.Do(&r.Request, resp)

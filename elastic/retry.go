@@ -22,7 +22,8 @@ type RetryConfig struct {
 	// do not count.
 	Max int `conf:"max" min:"0" max:"5"`
 	// Retries of exchanges in flight, as a share of all exchanges in flight: when everything fails, retries must not double
-	// the load. Without budget the first failure is passed on.
+	// the load. Without budget the first failure is passed on. What a single node that died or hangs leaves behind moves to
+	// the others without it.
 	Budget conf.Percent `conf:"budget"`
 	// Retries that are always allowed at the same time.
 	MinConcurrent int `conf:"min_concurrent" min:"0"`
@@ -51,7 +52,8 @@ type verdict uint8
 
 const (
 	stop      verdict = iota // with what has come of it
-	elsewhere                // at once on another node: nothing was sent
+	elsewhere                // at once on another node: nothing was sent, or the node hangs
+	lost                     // the same if the trouble is that node's alone, otherwise again: the connection broke
 	again                    // on another node after a pause, if the budget allows
 )
 
@@ -154,12 +156,12 @@ func (k *Cluster) failed(m *member, r *Call, te *transport.Error) verdict {
 	switch {
 	case te.Cancelled, te.Source, errors.Is(te, transport.ErrRequest):
 		return stop
-	case te.Written == 0 && r.unsent():
+	case te.Written == 0 && r.unsent(), r.Idempotency == api.Read && r.replayable() && r.Cancel != nil && r.Cancel.WasCut():
 		return elsewhere
 	case te.Timeout || !r.replayable():
 		return stop
 	case r.Idempotency == api.Read, r.Idempotency == api.Idempotent && k.config.Retry.Writes == "idempotent":
-		return again
+		return lost
 	}
 	return stop
 }
@@ -170,6 +172,12 @@ func (k *Cluster) next(r *Call, v verdict, resp *transport.Response) *member {
 	tried := r.tried[:r.Attempts]
 	if v == stop || r.Attempts == len(r.tried) {
 		return nil
+	}
+	// When one of few nodes dies, more than a budget's share of all exchanges go with it, and the others have to carry them
+	// anyway. When all fail, the budget holds.
+	if v == lost && !r.moved && k.picker.MostlyWell() {
+		r.moved = true
+		v = elsewhere
 	}
 	if v == elsewhere {
 		return k.picker.Pick(r.Class, tried)

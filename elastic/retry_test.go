@@ -69,7 +69,12 @@ func TestRetriesByWhatAnAPIDoes(t *testing.T) {
 			fault.Path = path
 			es.Inject(fault)
 			_, _ = send(k, method, target, "{}")
-			if n := es.Count(path); n != want {
+			// A pooled connection that is reset may have died before: then what may be repeated goes to the node once more.
+			most := want
+			if fault.Cut != 0 && want > 1 {
+				most *= 2
+			}
+			if n := es.Count(path); n < want || n > most {
 				t.Errorf("%s: %+v: sent %d times, want %d", request, fault, n, want)
 			}
 			if k.budget.inFlight.Load() != 0 || k.budget.spent.Load() != 0 || inFlight(k) != 0 {
@@ -96,12 +101,12 @@ func TestRetriesByWhatAnAPIDoes(t *testing.T) {
 		f("", plain, lost, 3)
 		f("", opened, lost, 1)
 		f("", scroll, lost, 1)
-		f("", created, lost, 1)
 		f("", posted, lost, 1)
 		f(", retry: {writes: idempotent}", created, lost, 3)
 		f(", retry: {writes: idempotent}", posted, lost, 1)
-		f(", retry: {max: 0}", plain, lost, 1)
 	}
+	f("", created, proxy, 1)
+	f(", retry: {max: 0}", plain, proxy, 1)
 	f("", plain, estest.Fault{Status: 404}, 1)
 	f("", plain, estest.Fault{Status: 500}, 1)
 }
@@ -169,23 +174,60 @@ func TestRetriesEndWithDeadlineAndClient(t *testing.T) {
 
 // When everything fails, retries add a fifth to the load and not more.
 func TestRetriesStayWithinTheBudget(t *testing.T) {
+	for _, fault := range []estest.Fault{{Status: 502}, {Cut: estest.ResetAfterRequest, Header: []string{"Connection: close"}}} {
+		fault.Path, fault.Delay = "/_search", 10*time.Millisecond
+		totalFailure(t, fault)
+	}
+}
+
+func totalFailure(t *testing.T, fault estest.Fault) {
+	t.Helper()
 	bubble(t, 3, ", discovery: {enabled: false}", func(o *PoolOptions) { o.MaxConns = 1000 }, func(t *testing.T, es *estest.Cluster, k *Cluster, _ *logBuffer) {
-		es.Inject(estest.Fault{Path: "/_search", Status: 502, Delay: 10 * time.Millisecond})
+		es.Inject(fault)
 		const exchanges = 200
 		var wg sync.WaitGroup
 		for range exchanges {
 			wg.Go(func() {
-				if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 502 {
+				status, err := send(k, "POST", "/_search", "{}")
+				if err != nil {
+					status = AsError(err).Status
+				}
+				if status != 502 {
 					t.Errorf("%d, %v", status, err)
 				}
 			})
 		}
 		wg.Wait()
-		if n := es.Count("/_search"); n > exchanges*12/10+3 || n < exchanges*11/10 {
+		most := exchanges*12/10 + 3
+		if fault.Cut != 0 {
+			most += 2 * 3 // moved before all nodes had failed, or sent again to see whether a pooled connection was dead
+		}
+		if n := es.Count("/_search"); n > most || n < exchanges*11/10 {
 			t.Errorf("%d calls for %d exchanges", n, exchanges)
 		}
 		if k.budget.inFlight.Load() != 0 || k.budget.spent.Load() != 0 {
 			t.Errorf("%d in flight, %d spent", k.budget.inFlight.Load(), k.budget.spent.Load())
+		}
+	})
+}
+
+// One of three nodes dies with a third of what is in flight: reads move to the others, all of them.
+func TestNodeThatDiesLosesNothing(t *testing.T) {
+	bubble(t, 3, ", discovery: {enabled: false}", func(o *PoolOptions) { o.MaxConns = 1000 }, func(t *testing.T, es *estest.Cluster, k *Cluster, _ *logBuffer) {
+		es.Inject(estest.Fault{Path: "/_search", Delay: 100 * time.Millisecond})
+		var wg sync.WaitGroup
+		for range 300 {
+			wg.Go(func() {
+				if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 200 {
+					t.Errorf("%d, %v", status, err)
+				}
+			})
+		}
+		<-time.After(50 * time.Millisecond)
+		es.Node(1).Stop()
+		wg.Wait()
+		if n := es.Count("/_search"); n < 350 || n > 450 {
+			t.Errorf("%d calls for 300 exchanges: the node had too few or too many of them", n)
 		}
 	})
 }

@@ -137,6 +137,23 @@ func (p *Picker[T]) panicChange(now int64) func() {
 // Panicking tells whether fewer than half of the members are in.
 func (p *Picker[T]) Panicking() bool { return panicking(*p.members.Load(), p.since()) }
 
+// MostlyWell tells whether at least half of the members, and not the only one, are in and have not failed since they last
+// answered.
+func (p *Picker[T]) MostlyWell() bool {
+	now := p.since()
+	well, total := 0, 0
+	for _, m := range *p.members.Load() {
+		if m.weight.Load() <= 0 {
+			continue
+		}
+		total++
+		if m.in(now) && !m.dead.Load() && m.failures.Load()+m.unwell.Load() == 0 {
+			well++
+		}
+	}
+	return total > 1 && 2*well >= total
+}
+
 func (p *Picker[T]) changed(c Change) {
 	if p.o.OnChange != nil {
 		p.o.OnChange(c)

@@ -177,6 +177,30 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+func TestMostlyWell(t *testing.T) {
+	f := func(n, failing int, want bool) {
+		t.Helper()
+		p, ms, _ := newPicker(t, Options{}, n, one)
+		for _, m := range ms[:failing] {
+			m.Report(Search, Failed, 0, "x")
+		}
+		if p.MostlyWell() != want {
+			t.Errorf("%d of %d fail: got %v", failing, n, !want)
+		}
+		for _, m := range ms {
+			m.Report(Search, Good, time.Millisecond, "")
+		}
+		if p.MostlyWell() != (n > 1) {
+			t.Errorf("%d nodes, all well: got %v", n, n <= 1)
+		}
+	}
+	f(1, 0, false)
+	f(2, 1, true)
+	f(2, 2, false)
+	f(3, 1, true)
+	f(3, 2, false)
+}
+
 func TestFewerMembersFewerOut(t *testing.T) {
 	p, ms, _ := newPicker(t, Options{}, 6, one)
 	for _, m := range ms[:3] {

@@ -11,15 +11,16 @@ import (
 type Cancel struct {
 	mu    sync.Mutex // guards the fields below
 	fired bool
+	cut   bool
 	conn  io.Closer
 	done  chan struct{}
 }
 
-// Arm names the connection that Fire closes. It returns false, and names nothing, if Fire came before.
+// Arm names the connection that Fire closes. It returns false, and names nothing, if Fire came before, or Cut.
 func (c *Cancel) Arm(conn io.Closer) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fired {
+	if c.fired || c.cut {
 		return false
 	}
 	c.conn = conn
@@ -51,14 +52,32 @@ func (c *Cancel) Fire() {
 	}
 }
 
-// Cut closes the armed connection, if there is one, without cancelling: the exchange fails as if the other side had
-// closed it, and may go on over another connection.
+// Cut ends the attempt that is under way without cancelling: it closes the armed connection, and until Renew no other one
+// can be armed. The exchange fails as if the other side had closed the connection, and may go on elsewhere.
 func (c *Cancel) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && !c.fired {
+	if c.fired || c.cut {
+		return
+	}
+	c.cut = true
+	if c.conn != nil {
 		_ = c.conn.Close()
 	}
+}
+
+// WasCut tells whether Cut was called since the last Renew.
+func (c *Cancel) WasCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut
+}
+
+// Renew ends the effect of Cut.
+func (c *Cancel) Renew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = false
 }
 
 // Fired tells whether Fire was called.
@@ -85,5 +104,5 @@ func (c *Cancel) Done() <-chan struct{} {
 func (c *Cancel) Reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.fired, c.conn, c.done = false, nil, nil
+	c.fired, c.cut, c.conn, c.done = false, false, nil, nil
 }

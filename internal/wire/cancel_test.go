@@ -46,6 +46,29 @@ func TestCancelSparesWhatIsDisarmed(t *testing.T) {
 	}
 }
 
+func TestCutEndsOneAttempt(t *testing.T) {
+	var c Cancel
+	first, second := &counter{}, &counter{}
+	c.Arm(first)
+	c.Cut()
+	c.Cut()
+	if first.closed.Load() != 1 || c.Fired() || !c.WasCut() || c.Arm(second) {
+		t.Error("Cut must close what is armed, once, and let nothing else be armed, without cancelling")
+	}
+	if c.Renew(); c.WasCut() || !c.Arm(second) || !c.Disarm() {
+		t.Error("Renew must make it ready again")
+	}
+	c.Cut()
+	c.Reset()
+	if c.WasCut() || second.closed.Load() != 0 {
+		t.Error("Reset must forget a Cut, and Cut spare what was disarmed")
+	}
+	c.Fire()
+	if c.Cut(); c.WasCut() {
+		t.Error("what is cancelled cannot be cut")
+	}
+}
+
 func TestCancelRace(t *testing.T) {
 	for range 200 {
 		var c Cancel
