@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -55,7 +56,8 @@ type conn struct {
 	last   bool    // no further request is read
 	linger bool    // the client may still be sending: drain before closing
 
-	peer netip.AddrPort // the other end
+	peer netip.AddrPort    // the other end, or whom the PROXY protocol names
+	cert *x509.Certificate // what the client has proven to have, or nil
 
 	mu      sync.Mutex // guards the field below
 	waiting *Exchange  // the exchange whose flow is running
@@ -238,14 +240,30 @@ func (c *conn) write(a, b []byte) error {
 			x.parts, x.vec = [2][]byte{}, nil
 		}
 		x.ResponseBytes += n
-		if err != nil {
+		if err != nil && !c.slow(n, err) {
 			return err
 		}
-		if a, b = nil, b[len(part):]; len(b) == 0 {
+		taken := min(int(n), len(a))
+		a, b = a[taken:], b[int(n)-taken:]
+		if len(a)+len(b) == 0 {
 			return nil
 		}
-		c.enter(phaseWrite) // the client takes its time, but takes something
+		c.enter(phaseWrite)
 	}
+}
+
+// slow tells whether a write that the sweeper ended may go on: the client took n bytes, which is enough, or the verdict
+// came late. Over TLS a write that was cut short cannot go on.
+func (c *conn) slow(n int64, err error) bool {
+	if c.entry.tls != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	limits := &c.entry.limits
+	waited := time.Duration(c.entry.clock.Load()-c.state.Load()>>8) * time.Millisecond
+	if waited >= limits.write && (n == 0 || n < int64(limits.write.Seconds()*float64(limits.minRate))) {
+		return false
+	}
+	return c.Conn.SetWriteDeadline(time.Time{}) == nil
 }
 
 // writeSlice is the most that is written under one write limit.

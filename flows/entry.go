@@ -7,16 +7,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/pires/go-proxyproto"
 	"golang.org/x/sys/unix"
 
+	"weir/elastic"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/internal/wire"
 )
 
 // EntryConfig is one item of the section entry: a listener and its limits.
@@ -47,6 +51,20 @@ type EntryConfig struct {
 	ReadTimeout conf.Duration `conf:"read_timeout"`
 	// Time without a byte taken by the client after which an answer is given up.
 	WriteTimeout conf.Duration `conf:"write_timeout"`
+	// Bytes a second below which a body is given up, in either direction: of the time that the entry waits for the client,
+	// and not before read_timeout or write_timeout. 0 sets no rate.
+	MinRate conf.Bytes `conf:"min_rate"`
+	// Proxies and balancers in front whose word counts: their X-Forwarded-For says who called, and fields that claim an
+	// identity pass. From everybody else those fields are taken out.
+	TrustedProxies []conf.Network `conf:"trusted_proxies"`
+	// Fields that clusters may believe when they come from here, and that only trusted_proxies may send; a * at the end
+	// stands for any rest.
+	IdentityFields conf.Strings `conf:"identity_fields"`
+	// Fields that tell nodes who called. What trusted_proxies wrote is continued, what others wrote replaced; with off the
+	// client's fields pass as they are.
+	Forwarded ForwardedMode `conf:"forwarded" enum:"x-forwarded,rfc7239,both,off"`
+	// Name in the field Via that nodes get; none by default.
+	Via string `conf:"via"`
 }
 
 // NetworkConfig says where an entry listens.
@@ -57,6 +75,9 @@ type NetworkConfig struct {
 	SkipOccupiedPort bool `conf:"skip_occupied_port"`
 	// Share the port with other processes that do the same (SO_REUSEPORT).
 	ReusePort bool `conf:"reuse_port"`
+	// Connections begin with the address of the caller in the PROXY protocol, version 1 or 2, as balancers send it. Only
+	// trusted_proxies may connect then.
+	ProxyProtocol bool `conf:"proxy_protocol"`
 }
 
 // EntryTLSConfig says how an entry encrypts.
@@ -69,6 +90,11 @@ type EntryTLSConfig struct {
 	KeyFile string `conf:"key_file"`
 	// Oldest version spoken.
 	MinVersion string `conf:"min_version" enum:"1.2,1.3"`
+	// Authorities in PEM whose client certificates are accepted. Nodes do not see a client's certificate: what it proves
+	// ends here, and belongs to the identity by which caches tell callers apart.
+	ClientCAFile string `conf:"client_ca_file"`
+	// Refuse clients without a certificate of client_ca_file.
+	ClientCertRequired bool `conf:"client_cert_required"`
 }
 
 // DefaultEntry returns the defaults of an entry.
@@ -78,12 +104,14 @@ func DefaultEntry() EntryConfig {
 		MaxConnections: 10_000, MaxHeaderSize: 16 << 10, MaxRequestLine: 4 << 10, MaxBodySize: 100 << 20,
 		HeaderTimeout: conf.Duration(10 * time.Second), IdleTimeout: conf.Duration(5 * time.Minute),
 		ReadTimeout: conf.Duration(30 * time.Second), WriteTimeout: conf.Duration(60 * time.Second),
+		MinRate: 240, IdentityFields: defaultIdentity(), Forwarded: ForwardedX,
 	}
 }
 
 // limits are an entry's limits in the form that its connections ask for.
 type limits struct {
 	head, idle, read, write time.Duration
+	minRate                 int64 // bytes a second
 	maxLine, maxHead        int
 	maxBody                 int64
 	lingerTime              time.Duration
@@ -101,6 +129,7 @@ const (
 type Entry struct {
 	config  EntryConfig
 	limits  limits
+	callers callers
 	logger  *slog.Logger
 	failLog *obs.Throttle // repeated lines, see logFailure
 	metrics *entryMetrics
@@ -129,10 +158,10 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budg
 	e := &Entry{
 		config: c, tls: tlsConfig, metrics: metrics, budget: budget,
 		logger: logger.With("entry", c.Name), failLog: obs.NewThrottle(logger.With("entry", c.Name), time.Minute), slots: make(chan struct{}, c.MaxConnections),
-		stop: make(chan struct{}), conns: map[*conn]struct{}{},
+		stop: make(chan struct{}), conns: map[*conn]struct{}{}, callers: newCallers(&c),
 		limits: limits{
 			head: time.Duration(c.HeaderTimeout), idle: time.Duration(c.IdleTimeout),
-			read: time.Duration(c.ReadTimeout), write: time.Duration(c.WriteTimeout),
+			read: time.Duration(c.ReadTimeout), write: time.Duration(c.WriteTimeout), minRate: int64(c.MinRate),
 			maxLine: int(c.MaxRequestLine), maxHead: int(c.MaxHeaderSize), maxBody: int64(c.MaxBodySize),
 			lingerTime: 2 * time.Second, lingerBytes: 64 << 20,
 		},
@@ -252,24 +281,57 @@ func (e *Entry) serveConn(c *conn) {
 		<-e.slots
 		e.metrics.connections.Dec()
 	}()
-	if e.tls != nil && !e.handshake(c) {
+	if e.config.Network.ProxyProtocol && !e.meetProxy(c) || e.tls != nil && !e.handshake(c) {
 		return
 	}
 	for c.await() && e.serve(c) {
 	}
 }
 
+// meetProxy reads the header of the PROXY protocol with which a balancer begins a connection.
+func (e *Entry) meetProxy(c *conn) bool {
+	c.enter(phaseHead)
+	if !e.callers.trusts(c.peer.Addr()) {
+		e.failLog.Log(slog.LevelWarn, "stranger", "connection refused: the peer is not one of trusted_proxies", "peer", c.peer)
+		return false
+	}
+	p := proxyproto.NewConn(c.Conn, proxyproto.SetReadHeaderTimeout(e.limits.head), proxyproto.WithPolicy(proxyproto.REQUIRE))
+	header := p.ProxyHeader()
+	if header == nil {
+		e.failLog.Log(slog.LevelWarn, "no PROXY header", "connection refused: it does not begin with a header of the PROXY protocol", "peer", c.peer)
+		return false
+	}
+	if tcp, ok := header.SourceAddr.(*net.TCPAddr); ok && header.Command.IsProxy() {
+		ap := tcp.AddrPort()
+		c.peer = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	c.Conn = p
+	return true
+}
+
+// handshake makes the connection one of TLS. A client that speaks plain HTTP is told so.
 func (e *Entry) handshake(c *conn) bool {
 	t := tls.Server(c.Conn, e.tls)
 	c.enter(phaseHead)
 	if err := t.Handshake(); err != nil {
 		e.metrics.handshakes.Inc()
 		e.logger.Debug("TLS handshake failed", "peer", c.RemoteAddr(), "error", err)
+		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil && isHTTP(plain.RecordHeader[:]) {
+			body := elastic.Errorf(400, "invalid_http_line_exception", "plain HTTP on a port that speaks HTTPS").Body()
+			_, _ = fmt.Fprintf(plain.Conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			c.linger = true
+		}
 		return false
 	}
 	c.Conn = t
+	if certs := t.ConnectionState().PeerCertificates; len(certs) > 0 {
+		c.cert = certs[0]
+	}
 	return true
 }
+
+// isHTTP tells whether the first bytes of a connection are those of a request line.
+func isHTTP(b []byte) bool { return len(b) > 2 && wire.ValidToken(b[:3]) }
 
 // sweep moves the coarse clock, ends what lasts too long and looks whether clients that wait are still there.
 func (e *Entry) sweep() {

@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"crypto/x509"
 	"net"
 	"net/netip"
 	"slices"
@@ -24,9 +25,10 @@ type Request struct {
 	HTTP10 bool
 	TLS    bool
 
-	Peer     netip.AddrPort // the other end of the connection
-	ClientIP netip.Addr     // the caller's address
-	User     []byte         // user name of Basic credentials, unproven, or nil
+	Peer     netip.AddrPort    // the other end of the connection
+	ClientIP netip.Addr        // the caller's address
+	User     []byte            // user name of Basic credentials, unproven, or nil
+	Cert     *x509.Certificate // the client's, proven and accepted by the entry, or nil
 }
 
 // A Response is what the client will get. Status 0 means that no filter has answered yet.
@@ -116,6 +118,7 @@ type Exchange struct {
 	served      time.Duration // from Start until the response was filled
 	keepAlive10 bool          // the client speaks HTTP/1.0 and wants to keep the connection
 	scratch     []byte        // memory of user names, kept
+	told        []byte        // memory of what nodes are told of the caller, kept
 
 	detached func() // ends the time limit of an exchange that Detach made
 }

@@ -112,6 +112,12 @@ func build(t testing.TB, text string, reg *Registry) (*Builder, map[string]*Rout
 // newGateway serves text on a free port of the loopback.
 func newGateway(t testing.TB, text string, reg *Registry, shape func(*EntryConfig)) *gateway {
 	t.Helper()
+	return newGatewayWith(t, text, reg, shape, func(*gateway) {})
+}
+
+// newGatewayWith is newGateway; change changes the entry before it serves.
+func newGatewayWith(t testing.TB, text string, reg *Registry, shape func(*EntryConfig), change func(*gateway)) *gateway {
+	t.Helper()
 	g := &gateway{t: t, keeper: NewKeeper(), logs: new(bytes.Buffer), metrics: obs.NewMetrics()}
 	c := DefaultEntry()
 	c.Name, c.Router, c.Network.Binding = "test", "default", "127.0.0.1:0"
@@ -123,6 +129,7 @@ func newGateway(t testing.TB, text string, reg *Registry, shape func(*EntryConfi
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(g)
 	g.load(text, reg)
 	if err := g.Listen(t.Context()); err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func (e *Entry) begin(x *Exchange) {
 	c.enter(phaseHandler)
 	x.Start = time.Now()
 	r := &x.Request
-	r.TLS, r.Peer, r.ClientIP = e.tls != nil, c.peer, c.peer.Addr()
+	r.TLS, r.Peer, r.ClientIP, r.Cert = e.tls != nil, c.peer, c.peer.Addr(), c.cert
 }
 
 // worthAnAnswer tells whether a client whose request's head failed may still be there to read why.
@@ -124,8 +124,8 @@ func (e *Entry) admit(x *Exchange, head []byte, firstLine int) error {
 // examine looks at the fields that the entry itself goes by, and takes those out that belong to this connection only:
 // nobody may decide by what the node never sees. It tells whether the client waits for 100 Continue.
 func (x *Exchange) examine() (expects bool, err error) {
-	r := &x.Request
-	hosts, hops, keep := 0, false, false
+	r, callers := &x.Request, &x.conn.entry.callers
+	hosts, hops, keep, claims := 0, false, false, false
 	for _, f := range r.Header.Fields() {
 		switch len(f.Name) {
 		case len("host"):
@@ -151,6 +151,7 @@ func (x *Exchange) examine() (expects bool, err error) {
 			}
 		}
 		hops = hops || wire.HopByHop(f.Name)
+		claims = claims || callers.claims(f.Name)
 	}
 	switch {
 	case hosts > 1:
@@ -164,6 +165,12 @@ func (x *Exchange) examine() (expects bool, err error) {
 	}
 	if hops {
 		r.Header.DropHopByHop()
+	}
+	switch {
+	case callers.trusts(r.Peer.Addr()):
+		r.ClientIP = callers.clientIP(r.Peer.Addr(), &r.Header)
+	case claims:
+		r.Header.Filter(func(f wire.Field) bool { return !callers.claims(f.Name) })
 	}
 	return expects, nil
 }

@@ -2,7 +2,9 @@ package flows
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"os"
 
 	"weir/internal/wire"
 )
@@ -16,6 +18,8 @@ type requestBody struct {
 	left    int64 // of an announced length
 	read    int64 // bytes of the body that were read
 	framing int64 // bytes around chunks
+	waited  int64 // milliseconds that were spent waiting for the client since arrived was counted from
+	arrived int64 // bytes that came in that time
 	expect  bool  // the client waits for 100 Continue
 	begun   bool
 	done    bool
@@ -145,14 +149,33 @@ func (b *requestBody) fill() error {
 // receive reads from the connection.
 func (b *requestBody) receive(p []byte) (int, error) {
 	c := b.x.conn
+	since := c.entry.clock.Load()
 	c.enter(phaseBody)
 	n, err := c.read(p)
 	c.enter(phaseHandler)
 	if n > 0 {
-		err = nil
+		err = b.pace(n, c.entry.clock.Load()-since)
 	}
 	return n, err
 }
+
+// pace judges a client that always sends something in time, but never much (RFC 9110 section 15.5.9). The time that the
+// node takes to swallow a body is not counted.
+func (b *requestBody) pace(n int, ms int64) error {
+	limits := &b.x.conn.entry.limits
+	b.arrived += int64(n)
+	if b.waited += ms; b.waited <= limits.read.Milliseconds() {
+		return nil
+	}
+	if b.arrived < limits.minRate*b.waited/1000 {
+		return errTooSlow
+	}
+	b.waited, b.arrived = 0, 0
+	return nil
+}
+
+// errTooSlow is a client that sends a body below the minimum rate.
+var errTooSlow = fmt.Errorf("%w: below min_rate", os.ErrDeadlineExceeded)
 
 // Untouched tells whether nothing has been read yet: the request can still be sent to another node.
 func (b *requestBody) Untouched() bool { return !b.begun }

@@ -53,8 +53,8 @@ func OpenCertificate(c EntryTLSConfig, folder string, logger *slog.Logger) (*Cer
 	return k, nil
 }
 
-// TLSConfig returns the server configuration around k.
-func (k *Certificate) TLSConfig(c EntryTLSConfig) *tls.Config {
+// TLSConfig returns the server configuration around k. It fails if client_ca_file cannot be read.
+func (k *Certificate) TLSConfig(c EntryTLSConfig) (*tls.Config, error) {
 	out := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.get(), nil },
@@ -62,7 +62,22 @@ func (k *Certificate) TLSConfig(c EntryTLSConfig) *tls.Config {
 	if c.MinVersion == "1.3" {
 		out.MinVersion = tls.VersionTLS13
 	}
-	return out
+	if c.ClientCAFile == "" {
+		return out, nil
+	}
+	text, err := os.ReadFile(c.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read client_ca_file: %w", err)
+	}
+	out.ClientCAs = x509.NewCertPool()
+	if !out.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("client_ca_file %s holds no certificate in PEM", c.ClientCAFile)
+	}
+	out.ClientAuth = tls.VerifyClientCertIfGiven
+	if c.ClientCertRequired {
+		out.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return out, nil
 }
 
 func (k *Certificate) get() *tls.Certificate {

@@ -46,7 +46,9 @@ func replying(t *testing.T, next func() reply) *gateway {
 	reg := testRegistry(nil)
 	Register(reg, Factory[struct{}]{
 		Name: "reply", Default: func() struct{} { return struct{}{} },
-		Build: func(*Builder, struct{}) Filter { return serveFunc(func(x *Exchange, h Handler) error { return next().Serve(x, h) }) },
+		Build: func(*Builder, struct{}) Filter {
+			return serveFunc(func(x *Exchange, h Handler) error { return next().Serve(x, h) })
+		},
 	})
 	return newGateway(t, strings.Replace(oneFlow, "answer: {}", "reply: {}", 1), reg, nil)
 }

@@ -46,8 +46,8 @@ type requestLogging struct {
 }
 
 var (
-	_ flows.Starter   = (*requestLogging)(nil)
-	_ flows.Stopper   = (*requestLogging)(nil)
+	_ flows.Starter = (*requestLogging)(nil)
+	_ flows.Stopper = (*requestLogging)(nil)
 )
 
 // RequestLogging declares the filter request_logging.

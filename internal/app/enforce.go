@@ -66,7 +66,7 @@ func (a *App) listen(ctx context.Context, plan *Plan) (map[string]*running, erro
 	fresh := map[string]*running{}
 	for _, c := range plan.Entries {
 		old := a.entries[c.Name]
-		if old != nil && old.config == c {
+		if old != nil && reflect.DeepEqual(old.config, c) {
 			continue
 		}
 		e, err := a.newEntry(c)
@@ -110,7 +110,9 @@ func (a *App) newEntry(c flows.EntryConfig) (*flows.Entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("entry %s: %w", c.Name, err)
 		}
-		t = cert.TLSConfig(c.TLS)
+		if t, err = cert.TLSConfig(c.TLS); err != nil {
+			return nil, fmt.Errorf("entry %s: %w", c.Name, err)
+		}
 	}
 	return flows.NewEntry(c, t, a.metrics, a.budget, a.logger)
 }

@@ -14,6 +14,7 @@ import (
 	"weir/filters"
 	"weir/flows"
 	"weir/internal/conf"
+	"weir/internal/wire"
 	"weir/pipeline"
 )
 
@@ -165,6 +166,20 @@ func (plan *Plan) checkEntry(e flows.EntryConfig, n *conf.Node, p *conf.Problems
 	}
 	if (e.TLS.CertFile == "") != (e.TLS.KeyFile == "") {
 		p.Errorf(n.At("tls.cert_file", "tls.key_file"), "cert_file and key_file go together")
+	}
+	if e.TLS.ClientCertRequired && e.TLS.ClientCAFile == "" {
+		p.Errorf(n.At("tls.client_cert_required"), "client_cert_required needs client_ca_file")
+	}
+	if e.Network.ProxyProtocol && len(e.TrustedProxies) == 0 {
+		p.Errorf(n.At("network.proxy_protocol"), "proxy_protocol needs trusted_proxies: only they may say who called")
+	}
+	for _, name := range e.IdentityFields {
+		if !wire.ValidToken([]byte(strings.TrimSuffix(name, "*"))) {
+			p.Errorf(n.At("identity_fields"), "%q is not the name of a header field", name)
+		}
+	}
+	if e.Via != "" && !wire.ValidToken([]byte(e.Via)) {
+		p.Errorf(n.At("via"), "via %q is not a name without spaces", e.Via)
 	}
 	switch r := plan.Routers[e.Router]; {
 	case e.Router == "" || !e.Enabled || p.Incomplete() && r == nil:

@@ -134,3 +134,6 @@ func (Secret) JSONSchema() map[string]any {
 
 // JSONSchema implements Shaper.
 func (Regexp) JSONSchema() map[string]any { return map[string]any{"type": "string", "format": "regex"} }
+
+// JSONSchema implements Shaper.
+func (Network) JSONSchema() map[string]any { return map[string]any{"type": "string"} }

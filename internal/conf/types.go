@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -536,6 +537,30 @@ func (r *Regexp) DecodeConf(n *Node, p *Problems) {
 	}
 	*r = re
 }
+
+// A Network is a range of addresses, or a single one.
+type Network struct{ netip.Prefix }
+
+// ParseNetwork reads a network such as 10.0.0.0/8, or an address.
+func ParseNetwork(text string) (Network, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		return Network{netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen())}, nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return Network{}, fmt.Errorf("%q is neither an address nor a network such as 10.0.0.0/8", text)
+	}
+	if prefix.Masked() != prefix {
+		return Network{}, fmt.Errorf("%q has bits behind its prefix; did you mean %q?", text, prefix.Masked())
+	}
+	return Network{prefix}, nil
+}
+
+// TypeDoc implements Documenter.
+func (Network) TypeDoc() (name, example string) { return "network", "10.0.0.0/8" }
+
+// DecodeConf implements Decoder.
+func (n *Network) DecodeConf(node *Node, p *Problems) { decodeText(node, p, n, ParseNetwork) }
 
 // decodeText decodes a scalar by its text.
 func decodeText[T Documenter](n *Node, p *Problems, into *T, parse func(string) (T, error)) {

@@ -279,3 +279,28 @@ func TestNearest(t *testing.T) {
 	f("", "")
 	f(strings.Repeat("burst", 1000), "")
 }
+
+func TestParseNetwork(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		if got, err := ParseNetwork(text); err != nil || got.String() != want {
+			t.Errorf("%s: got %v, %v", text, got, err)
+		}
+	}
+	f("10.0.0.0/8", "10.0.0.0/8")
+	f("192.0.2.1", "192.0.2.1/32")
+	f("::1", "::1/128")
+	f("::ffff:192.0.2.1", "192.0.2.1/32")
+	f("2001:db8::/32", "2001:db8::/32")
+
+	bad := func(text, want string) {
+		t.Helper()
+		if got, err := ParseNetwork(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, %v", text, got, err)
+		}
+	}
+	bad("10.0.0.1/8", "did you mean \"10.0.0.0/8\"")
+	bad("localhost", "neither")
+	bad("", "neither")
+	bad("fe80::1%eth0", "neither")
+}

@@ -128,7 +128,7 @@ func TestHeaderFieldsReachTheNodeInOrder(t *testing.T) {
 	sent := []string{
 		"X-Opaque-Id: mark-fields", "Accept: application/json", "X-List: one", "x-list: two,  three", "X-Odd: a;b=\"c, d\" (e) é",
 		"X-LIST: one", "Accept: text/plain;q=0.5", "X-Empty:", "Authorization: Basic dTpw", "traceparent: 00-0-0-00", "Cookie: a=1; b=2",
-		"Content-Type: application/vnd.elasticsearch+json; compatible-with=8", "X-Forwarded-For: 192.0.2.1",
+		"Content-Type: application/vnd.elasticsearch+json; compatible-with=8", "Date: then",
 	}
 	want := parseHead("\r\n" + strings.Join(sent, "\r\n") + "\r\n\r\n")
 	conn := dial(t, g.addr)
@@ -148,7 +148,7 @@ func TestHeaderFieldsReachTheNodeInOrder(t *testing.T) {
 		}
 	}
 	for _, name := range got.names {
-		if want.fields[name] == nil && name != "host" && name != "content-length" {
+		if want.fields[name] == nil && name != "host" && name != "content-length" && !strings.HasPrefix(name, "x-forwarded-") {
 			t.Errorf("the node got the field %s: %q, which nobody sent", name, got.fields[name])
 		}
 	}

@@ -178,6 +178,8 @@ func HopByHop(name []byte) bool {
 		return EqualFold(name, "upgrade") || EqualFold(name, "trailer")
 	case 10:
 		return EqualFold(name, "connection") || EqualFold(name, "keep-alive")
+	case 14:
+		return EqualFold(name, "http2-settings")
 	case 16:
 		return EqualFold(name, "proxy-connection")
 	case 17:

@@ -1,0 +1,206 @@
+package flows
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weir/internal/conf"
+	"weir/internal/wire"
+)
+
+// ForwardedMode says which fields tell a node who called.
+type ForwardedMode string
+
+// The modes.
+const (
+	ForwardedX    ForwardedMode = "x-forwarded" // X-Forwarded-For, -Host and -Proto, as most proxies write them
+	ForwardedRFC  ForwardedMode = "rfc7239"     // Forwarded
+	ForwardedBoth ForwardedMode = "both"
+	ForwardedOff  ForwardedMode = "off" // the client's own fields pass as they are
+)
+
+// identityFields are the fields by which clusters take a caller's word for who it is, when it comes from a proxy that they
+// trust: proxy authentication and impersonation of the security plugin (opensearch-project/security#165), run-as of
+// Elasticsearch, and what proxies in front of both write.
+var identityFields = []string{
+	"x-proxy-user", "x-proxy-roles", "x-proxy-ext-*", "es-security-runas-user", "opendistro_security_impersonate_as",
+	"x-remote-user", "remote-user", "x-webauth-user", "x-real-ip", "x-ssl-client-*", "x-client-cert*",
+}
+
+// A callers policy says whom an entry takes at its word, and what nodes are told of callers.
+type callers struct {
+	trusted  []netip.Prefix
+	exact    []string // names of fields that only trusted peers may send
+	prefixes []string
+	first    [256]bool // the bytes with which one of either may begin
+	x, rfc   bool
+	via      []byte
+}
+
+func newCallers(c *EntryConfig) callers {
+	k := callers{x: c.Forwarded == ForwardedX || c.Forwarded == ForwardedBoth, rfc: c.Forwarded == ForwardedRFC || c.Forwarded == ForwardedBoth}
+	for _, n := range c.TrustedProxies {
+		k.trusted = append(k.trusted, n.Prefix)
+	}
+	for _, name := range c.IdentityFields {
+		name = strings.ToLower(name)
+		switch prefix, is := strings.CutSuffix(name, "*"); {
+		case prefix == "":
+		case is:
+			k.prefixes = append(k.prefixes, prefix)
+		default:
+			k.exact = append(k.exact, name)
+		}
+	}
+	if k.x {
+		k.prefixes = append(k.prefixes, "x-forwarded-")
+	}
+	if k.rfc {
+		k.exact = append(k.exact, "forwarded")
+	}
+	for _, name := range slices.Concat(k.exact, k.prefixes) {
+		k.first[name[0]], k.first[name[0]&^0x20] = true, true
+	}
+	if c.Via != "" {
+		k.via = []byte(c.Via)
+	}
+	return k
+}
+
+// trusts tells whether addr is that of a proxy whose word counts.
+func (k *callers) trusts(addr netip.Addr) bool {
+	return len(k.trusted) > 0 && slices.ContainsFunc(k.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// claims tells whether a field says who the caller is.
+func (k *callers) claims(name []byte) bool {
+	if !k.first[name[0]] {
+		return false
+	}
+	for _, n := range k.exact {
+		if wire.EqualFold(name, n) {
+			return true
+		}
+	}
+	for _, p := range k.prefixes {
+		if len(name) >= len(p) && wire.EqualFold(name[:len(p)], p) {
+			return true
+		}
+	}
+	return false
+}
+
+// clientIP returns the caller's address as the proxies say it that stand between: from the peer on, the first that is not
+// trusted, reading X-Forwarded-For from its end. What stands further left anybody may have written.
+func (k *callers) clientIP(peer netip.Addr, h *wire.Header) netip.Addr {
+	client := peer
+	fields := h.Fields()
+	for i := len(fields) - 1; i >= 0; i-- {
+		if !wire.EqualFold(fields[i].Name, "x-forwarded-for") {
+			continue
+		}
+		for value := fields[i].Value; len(value) > 0; {
+			comma := bytes.LastIndexByte(value, ',')
+			addr, ok := parseHop(string(bytes.TrimSpace(value[comma+1:])))
+			if !ok {
+				return client
+			}
+			if client = addr; !k.trusts(addr) {
+				return client
+			}
+			value = value[:max(comma, 0)]
+		}
+	}
+	return client
+}
+
+// parseHop reads an address of X-Forwarded-For, with or without a port.
+func parseHop(text string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	if err != nil {
+		ap, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		addr = ap.Addr()
+	}
+	return addr.Unmap(), true
+}
+
+var (
+	forwardedFor   = []byte("X-Forwarded-For")
+	forwardedHost  = []byte("X-Forwarded-Host")
+	forwardedProto = []byte("X-Forwarded-Proto")
+	forwardedName  = []byte("Forwarded")
+	viaName        = []byte("Via")
+	protos         = [...][]byte{[]byte("http"), []byte("https")}
+)
+
+// Forwarded appends to dst the fields that tell a node who called, as the entry's forwarded and via say. They are valid as
+// long as the exchange runs; each replaces the fields of its name in the request.
+func (x *Exchange) Forwarded(dst []wire.Field) []wire.Field {
+	if x.conn == nil {
+		return dst
+	}
+	k, r := &x.conn.entry.callers, &x.Request
+	proto := protos[0]
+	if r.TLS {
+		proto = protos[1]
+	}
+	text := x.told[:0]
+	add := func(name []byte, start int) {
+		dst = append(dst, wire.Field{Name: name, Value: text[start:len(text):len(text)]})
+	}
+	peer := x.conn.peer.Addr()
+	if k.x {
+		start := len(text)
+		text = peer.AppendTo(x.prior(text, "x-forwarded-for"))
+		add(forwardedFor, start)
+		if r.Header.Get("x-forwarded-host") == nil && len(r.Host) > 0 {
+			dst = append(dst, wire.Field{Name: forwardedHost, Value: r.Host})
+		}
+		if r.Header.Get("x-forwarded-proto") == nil {
+			dst = append(dst, wire.Field{Name: forwardedProto, Value: proto})
+		}
+	}
+	if k.rfc {
+		start := len(text)
+		text = append(x.prior(text, "forwarded"), "for="...)
+		if peer.Is6() {
+			text = append(peer.AppendTo(append(text, `"[`...)), `]"`...)
+		} else {
+			text = peer.AppendTo(text)
+		}
+		text = append(append(text, ";proto="...), proto...)
+		if len(r.Host) > 0 && bytes.IndexByte(r.Host, '"') < 0 && bytes.IndexByte(r.Host, '\\') < 0 {
+			text = append(append(append(text, `;host="`...), r.Host...), '"')
+		}
+		add(forwardedName, start)
+	}
+	if k.via != nil {
+		start := len(text)
+		version := "1.1 "
+		if r.HTTP10 {
+			version = "1.0 "
+		}
+		text = append(append(x.prior(text, "via"), version...), k.via...)
+		add(viaName, start)
+	}
+	x.told = text
+	return dst
+}
+
+// prior appends what the proxies before wrote into the fields called name.
+func (x *Exchange) prior(text []byte, name string) []byte {
+	for _, f := range x.Request.Header.Fields() {
+		if len(f.Name) == len(name) && wire.EqualFold(f.Name, name) {
+			text = append(append(text, f.Value...), ", "...)
+		}
+	}
+	return text
+}
+
+// defaultIdentity returns identityFields as a configuration has them.
+func defaultIdentity() conf.Strings { return slices.Clone(identityFields) }

@@ -1,0 +1,298 @@
+package flows
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/conf"
+)
+
+// seen is what a flow saw of a request, and what it would tell a node.
+type seen struct{ ip, peer, fields, told, cert string }
+
+// observing serves a flow that notes what it sees.
+func observing(t *testing.T, shape func(*EntryConfig)) (*gateway, *seen) {
+	t.Helper()
+	s := new(seen)
+	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+		*s = seen{ip: x.Request.ClientIP.String(), peer: x.Request.Peer.Addr().String()}
+		for _, f := range x.Request.Header.Fields() {
+			if string(f.Name) != "Host" {
+				s.fields += string(f.Name) + "=" + string(f.Value) + ";"
+			}
+		}
+		for _, f := range x.Forwarded(nil) {
+			s.told += string(f.Name) + "=" + string(f.Value) + ";"
+		}
+		if c := x.Request.Cert; c != nil {
+			s.cert = c.Subject.CommonName
+		}
+	}), shape)
+	return g, s
+}
+
+func trust(networks ...string) func(*EntryConfig) {
+	return func(c *EntryConfig) {
+		for _, text := range networks {
+			n, err := conf.ParseNetwork(text)
+			if err != nil {
+				panic(err) // a mistake in the test
+			}
+			c.TrustedProxies = append(c.TrustedProxies, n)
+		}
+	}
+}
+
+// Whoever is not trusted is who the connection says, and claims nothing (higakikeita/tfdrift-falco#344,
+// opensearch-project/security#165).
+func TestCallersClaims(t *testing.T) {
+	f := func(shape func(*EntryConfig), sent string, want seen) {
+		t.Helper()
+		g, s := observing(t, shape)
+		g.dial().send("GET / HTTP/1.1\nHost: gw:8000\n" + sent + "\n").answer()
+		if want.peer = "127.0.0.1"; *s != want {
+			t.Errorf("%q: got %+v, want %+v", sent, *s, want)
+		}
+	}
+	const claims = "X-A: 1\nx-proxy-user: admin\nX-Proxy-Roles: all_access\nX-Proxy-Ext-Dept: a\nes-security-runas-user: admin\n" +
+		"X-Forwarded-For: 198.51.100.7\nX-Forwarded-Proto: https\nX-Forwarded-Anything: b\nX-SSL-Client-Cert: c\n"
+	const own = "X-Forwarded-For=127.0.0.1;X-Forwarded-Host=gw:8000;X-Forwarded-Proto=http;"
+	f(nil, claims, seen{ip: "127.0.0.1", fields: "X-A=1;", told: own})
+	f(trust("192.0.2.0/24"), claims, seen{ip: "127.0.0.1", fields: "X-A=1;", told: own})
+	f(func(c *EntryConfig) { c.Forwarded = ForwardedOff }, "X-Forwarded-For: 198.51.100.7\nx-proxy-user: a\n",
+		seen{ip: "127.0.0.1", fields: "X-Forwarded-For=198.51.100.7;"})
+	f(func(c *EntryConfig) { c.Forwarded, c.Via = ForwardedRFC, "weir" }, "Forwarded: for=a\nVia: 1.0 b\n",
+		seen{ip: "127.0.0.1", fields: "Via=1.0 b;", told: `Forwarded=for=127.0.0.1;proto=http;host="gw:8000";Via=1.0 b, 1.1 weir;`})
+
+	local := trust("127.0.0.0/8", "198.51.100.0/24")
+	f(local, "x-proxy-user: alice\nX-Forwarded-For: 203.0.113.9\nX-Forwarded-Proto: https\n", seen{
+		ip: "203.0.113.9", fields: "x-proxy-user=alice;X-Forwarded-For=203.0.113.9;X-Forwarded-Proto=https;",
+		told: "X-Forwarded-For=203.0.113.9, 127.0.0.1;X-Forwarded-Host=gw:8000;",
+	})
+	ip := func(sent, want string) {
+		t.Helper()
+		g, s := observing(t, local)
+		g.dial().send("GET / HTTP/1.1\nHost: a\n" + sent + "\n").answer()
+		if s.ip != want {
+			t.Errorf("%q: the caller is %s, want %s", sent, s.ip, want)
+		}
+	}
+	ip("", "127.0.0.1")
+	ip("X-Forwarded-For: 192.0.2.1, 203.0.113.9, 198.51.100.7\n", "203.0.113.9")
+	ip("X-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 203.0.113.9 ,198.51.100.7\n", "203.0.113.9")
+	ip("X-Forwarded-For: 203.0.113.9:1234\n", "203.0.113.9")
+	ip("X-Forwarded-For: [2001:db8::1]:1234\n", "2001:db8::1")
+	ip("X-Forwarded-For: 2001:db8::1\n", "2001:db8::1")
+	ip("X-Forwarded-For: ::ffff:203.0.113.9\n", "203.0.113.9")
+	ip("X-Forwarded-For: 192.0.2.1, unknown, 198.51.100.7\n", "198.51.100.7")
+	ip("X-Forwarded-For: ,\n", "127.0.0.1")
+}
+
+func TestProxyProtocol(t *testing.T) {
+	g, s := observing(t, func(c *EntryConfig) {
+		trust("127.0.0.1")(c)
+		c.Network.ProxyProtocol = true
+	})
+	f := func(header, ip string) {
+		t.Helper()
+		c := g.dial()
+		if _, err := io.WriteString(c, header+"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, body := c.answer(); body != "ok" {
+				t.Errorf("%q: %q", header, body)
+			}
+		}
+		if s.ip != ip || s.peer != ip {
+			t.Errorf("%q: caller %s, peer %s, want %s", header, s.ip, s.peer, ip)
+		}
+	}
+	f("PROXY TCP4 203.0.113.9 192.0.2.1 5000 8000\r\n", "203.0.113.9")
+	f("PROXY TCP6 2001:db8::1 2001:db8::2 5000 8000\r\n", "2001:db8::1")
+	f("PROXY UNKNOWN\r\n", "127.0.0.1")
+	const signature = "\r\n\r\n\x00\r\nQUIT\n"
+	f(signature+"\x21\x11\x00\x0c\xcb\x00\x71\x09\xc0\x00\x02\x01\x13\x88\x1f\x40", "203.0.113.9")
+	f(signature+"\x20\x00\x00\x00", "127.0.0.1") // LOCAL: the balancer's own check
+
+	refused := func(g *gateway, text string) {
+		t.Helper()
+		c := g.dial()
+		_, _ = io.WriteString(c, text)
+		if got, _ := io.ReadAll(c.r); len(got) > 0 {
+			t.Errorf("%q: answered %q", text, got)
+		}
+	}
+	refused(g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	refused(g, "PROXY TCP4 203.0.113.9\r\n")
+	stranger, _ := observing(t, func(c *EntryConfig) {
+		trust("192.0.2.1")(c)
+		c.Network.ProxyProtocol = true
+	})
+	refused(stranger, "PROXY TCP4 203.0.113.9 192.0.2.1 5000 8000\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+// authority makes a certificate authority, its file, and a client certificate of it.
+func authority(t *testing.T) (file string, client tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "alice"}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err = x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// overTLS puts TLS in front of g, before it serves.
+func overTLS(t *testing.T, c EntryTLSConfig) func(*gateway) {
+	t.Helper()
+	cert, err := OpenCertificate(c, t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := cert.TLSConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(g *gateway) { g.tls = config }
+}
+
+func TestClientCertificates(t *testing.T) {
+	file, alice := authority(t)
+	f := func(required bool, certs []tls.Certificate, want string) {
+		t.Helper()
+		s := new(seen)
+		g := newGatewayWith(t, oneFlow, testRegistry(func(x *Exchange) {
+			if c := x.Request.Cert; c != nil {
+				s.cert = c.Subject.CommonName
+			}
+		}), nil, overTLS(t, EntryTLSConfig{Enabled: true, ClientCAFile: file, ClientCertRequired: required}))
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certs}}}
+		defer client.CloseIdleConnections()
+		resp, err := client.Get("https://" + g.Addr() + "/")
+		if err != nil {
+			s.cert = "refused"
+		} else {
+			_ = resp.Body.Close()
+		}
+		if s.cert != want {
+			t.Errorf("required %v, %d certificates: got %q, want %q", required, len(certs), s.cert, want)
+		}
+	}
+	f(false, []tls.Certificate{alice}, "alice")
+	f(false, nil, "")
+	f(true, []tls.Certificate{alice}, "alice")
+	f(true, nil, "refused")
+}
+
+func TestPlainHTTPOnATLSPort(t *testing.T) {
+	g := newGatewayWith(t, oneFlow, testRegistry(nil), nil, overTLS(t, EntryTLSConfig{Enabled: true}))
+	resp, body := g.dial().send("GET / HTTP/1.1\nHost: a\n\n").answer()
+	if resp.StatusCode != 400 || !strings.Contains(body, "HTTPS") || !strings.HasPrefix(body, `{"error":`) {
+		t.Errorf("got %d %s", resp.StatusCode, body)
+	}
+}
+
+// A client that sends a byte now and then keeps neither a connection nor a slot (golang/go#39468); one that is slow but
+// steady gets through.
+func TestMinimumRate(t *testing.T) {
+	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), func(c *EntryConfig) {
+		c.ReadTimeout, c.MinRate = conf.Duration(400*time.Millisecond), 1000
+	})
+	f := func(piece string, status int) {
+		t.Helper()
+		const size = 3000
+		c := g.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3000\n\n")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for sent := 0; sent < size; sent += len(piece) {
+				<-tick.C
+				if _, err := io.WriteString(c, piece); err != nil {
+					return
+				}
+			}
+		}()
+		if resp, body := c.answer(); resp.StatusCode != status {
+			t.Errorf("%d bytes each 100 ms: got %d %.200s, want %d", len(piece), resp.StatusCode, body, status)
+		}
+		_ = c.Close()
+		<-done
+	}
+	f("x", http.StatusRequestTimeout)
+	f(strings.Repeat("x", 300), http.StatusOK)
+}
+
+// A client that takes its answer slowly but steadily gets all of it, however long one write takes; one that takes nothing
+// is cut.
+func TestSlowReaders(t *testing.T) {
+	const size = 8 << 20
+	g := replying(t, func() reply { return reply{status: 200, body: strings.Repeat("x", size)} })
+	g.limits.write, g.limits.minRate = 300*time.Millisecond, 1000
+	steady := g.dial()
+	_ = steady.SetReadBuffer(64 << 10)
+	steady.send("GET / HTTP/1.1\nHost: a\nConnection: close\n\n")
+	got, buf := 0, make([]byte, 256<<10)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		<-tick.C
+		n, err := io.ReadFull(steady.r, buf)
+		got += n
+		if err != nil {
+			break
+		}
+	}
+	if got < size {
+		t.Errorf("a steady reader got %d of %d bytes", got, size)
+	}
+	deaf := g.dial().send("GET / HTTP/1.1\nHost: a\n\n")
+	waitFor(t, "the connection of a client that reads nothing to be closed", func() bool { return g.open() == 0 })
+	_ = deaf.Close()
+}
+
+func TestForwardedAllocatesNothing(t *testing.T) {
+	c := DefaultEntry()
+	c.Via = "weir"
+	x := Explaining("GET", "/", "Host", "a", "Via", "1.0 b")
+	x.conn = &conn{entry: &Entry{callers: newCallers(&c)}}
+	dst := x.Forwarded(nil)
+	if n := testing.AllocsPerRun(100, func() { dst = x.Forwarded(dst[:0]) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
