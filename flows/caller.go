@@ -15,7 +15,7 @@ type ForwardedMode string
 
 // The modes.
 const (
-	ForwardedX    ForwardedMode = "x-forwarded" // X-Forwarded-For, -Host and -Proto, as most proxies write them
+	ForwardedX    ForwardedMode = "x_forwarded" // X-Forwarded-For, -Host and -Proto, as most proxies write them
 	ForwardedRFC  ForwardedMode = "rfc7239"     // Forwarded
 	ForwardedBoth ForwardedMode = "both"
 	ForwardedOff  ForwardedMode = "off" // the client's own fields pass as they are

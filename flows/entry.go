@@ -62,7 +62,7 @@ type EntryConfig struct {
 	IdentityFields conf.Strings `conf:"identity_fields"`
 	// Fields that tell nodes who called. What trusted_proxies wrote is continued, what others wrote replaced; with off the
 	// client's fields pass as they are.
-	Forwarded ForwardedMode `conf:"forwarded" enum:"x-forwarded,rfc7239,both,off"`
+	Forwarded ForwardedMode `conf:"forwarded" enum:"x_forwarded,rfc7239,both,off"`
 	// Name in the field Via that nodes get; none by default.
 	Via string `conf:"via"`
 }
