@@ -3,7 +3,6 @@ package elastic
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -32,13 +31,16 @@ type PoolOptions struct {
 	IdleReadTimeout time.Duration // between two reads of an answer's body; 0 = none
 	MinRate         int64         // bytes a second of an answer's body; 0 = any
 	MinRateWindow   time.Duration // over which MinRate is measured
+	IdleTimeout     time.Duration // a connection unused for so long is closed; 0 = transport.DefaultIdleTimeout
+	MaxAge          time.Duration // a connection open for so long serves no further exchange; 0 = transport.DefaultMaxAge
+	Certificate     bool          // show the gateway's client certificate to nodes on these connections
 }
 
 // DefaultPool returns the options of the gateway's own calls.
 func DefaultPool() PoolOptions {
 	return PoolOptions{
 		Name: "own", MaxConns: 32, MaxWaiting: transport.DefaultMaxWaiting, WaitTimeout: 30 * time.Second, MaxBuffered: 64 << 20,
-		Discovery: DefaultCluster().Discovery, IdleReadTimeout: time.Minute,
+		Discovery: DefaultCluster().Discovery, IdleReadTimeout: time.Minute, Certificate: true,
 	}
 }
 
@@ -64,11 +66,14 @@ type Cluster struct {
 	options PoolOptions
 	deps    Deps
 	logger  *slog.Logger
-	auth    string // value of Authorization for the gateway's own calls, or empty
+	auth    atomic.Pointer[string] // value of Authorization for the gateway's own calls, or empty
+	files   tlsFiles               // as they were read last
 	seeds   []*node
-	picker  *balance.Picker[*node]
-	budget  budget // of retries
-	metrics *clusterMetrics
+	// clientHost is set if nodes get the Host of the client.
+	clientHost bool
+	picker     *balance.Picker[*node]
+	budget     budget // of retries
+	metrics    *clusterMetrics
 
 	version atomic.Pointer[Version]
 	uuid    atomic.Pointer[string]
@@ -90,6 +95,7 @@ const spareConns = 4
 type node struct {
 	endpoint Endpoint
 	pool     *transport.Node
+	own      *transport.Node // for the gateway's own calls: pool, unless only they show a client certificate
 	seed     bool
 	name     string // its address, as in metrics
 	host     []byte
@@ -127,7 +133,13 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	k.picker = balance.NewPicker[*node](c.Balance.options(o, d, k))
 	k.watchQueue()
 	endpoints := c.endpoints()
-	if k.auth, err = k.authorization(endpoints); err != nil {
+	k.clientHost = c.Host == hostClient
+	auth, err := k.authorization(endpoints)
+	if err == nil {
+		k.auth.Store(&auth)
+		k.files, err = k.readTLS()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("elasticsearch %s: %w", c.Name, err)
 	}
 	members := make([]*member, 0, len(endpoints))
@@ -145,43 +157,6 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	return k, nil
 }
 
-// authorization returns the value of Authorization for the gateway's own calls.
-func (k *Cluster) authorization(endpoints []Endpoint) (string, error) {
-	c := k.config
-	resolve := func(field string, s interface {
-		Resolve(func(string) ([]byte, error)) (string, error)
-	},
-	) (string, error) {
-		text, err := s.Resolve(k.deps.ReadFile)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", field, err)
-		}
-		return text, nil
-	}
-	switch {
-	case !c.APIKey.IsZero():
-		key, err := resolve("api_key", c.APIKey)
-		return "ApiKey " + key, err
-	case !c.Bearer.IsZero():
-		token, err := resolve("bearer", c.Bearer)
-		return "Bearer " + token, err
-	case c.BasicAuth.Username != "":
-		password, err := resolve("basic_auth.password", c.BasicAuth.Password)
-		return basic(c.BasicAuth.Username, password), err
-	}
-	for _, e := range endpoints {
-		if e.user != nil {
-			password, _ := e.user.Password()
-			return basic(e.user.Username(), password), nil
-		}
-	}
-	return "", nil
-}
-
-func basic(user, password string) string {
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
-}
-
 func (k *Cluster) weight(addr string) int {
 	if w, ok := k.config.Weights[addr]; ok {
 		return w
@@ -194,47 +169,29 @@ func (k *Cluster) newNode(e Endpoint) (*node, error) {
 	o := transport.Options{
 		Addr: e.Addr, MaxConns: k.options.MaxConns + spareConns, MaxWaiting: k.options.MaxWaiting, WaitTimeout: k.options.WaitTimeout,
 		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.IdleReadTimeout, DialTimeout: k.options.DialTimeout,
-		MinRate: k.options.MinRate, MinRateWindow: k.options.MinRateWindow, Dial: k.deps.Dial, Now: k.deps.Now,
+		MinRate: k.options.MinRate, MinRateWindow: k.options.MinRateWindow, IdleTimeout: k.options.IdleTimeout, MaxAge: k.options.MaxAge, Dial: k.deps.Dial, Now: k.deps.Now,
 	}
+	var own *tls.Config
 	if e.TLS {
-		t, err := k.tlsConfig(e)
+		files, err := k.readTLS()
 		if err != nil {
 			return nil, err
 		}
-		o.TLS = t
+		if o.TLS, own, err = k.tlsConfigs(e, files); err != nil {
+			return nil, err
+		}
 	}
 	n := &node{endpoint: e, pool: transport.New(o), name: e.Addr, host: []byte(e.Host), base: []byte(e.Base)}
+	if k.config.Host != hostUpstream && k.config.Host != hostClient {
+		n.host = []byte(k.config.Host)
+	}
+	n.own = n.pool
+	if own != nil {
+		o.TLS = own
+		n.own = transport.New(o)
+	}
 	n.metrics = k.metrics.node(n)
 	return n, nil
-}
-
-func (k *Cluster) tlsConfig(e Endpoint) (*tls.Config, error) {
-	c := k.config.TLS
-	o := transport.TLSOptions{ServerName: c.ServerName, Fingerprint: c.Fingerprint, InsecureSkipVerify: c.InsecureSkipVerify}
-	if o.ServerName == "" {
-		o.ServerName, _, _ = net.SplitHostPort(e.Host)
-		if o.ServerName == "" {
-			o.ServerName = e.Host
-		}
-	}
-	for _, f := range []struct {
-		field, name string
-		into        *[]byte
-	}{{"ca_file", c.CAFile, &o.CA}, {"cert_file", c.CertFile, &o.Cert}, {"key_file", c.KeyFile, &o.Key}} {
-		if f.name == "" {
-			continue
-		}
-		data, err := k.deps.ReadFile(f.name)
-		if err != nil {
-			return nil, fmt.Errorf("tls.%s: %w", f.field, err)
-		}
-		*f.into = data
-	}
-	t, err := transport.TLSConfig(o)
-	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
-	}
-	return t, nil
 }
 
 // Start begins to look for nodes and to watch over them.
@@ -263,6 +220,7 @@ func (k *Cluster) Close() {
 
 func (n *node) close() {
 	n.pool.Close()
+	n.own.Close()
 	n.metrics.forget()
 }
 

@@ -100,6 +100,15 @@ func sendCall(k *Cluster, method, target, body string) (int, *Call, error) {
 	return resp.Status, r, err
 }
 
+// doCall makes a call and returns the status.
+func doCall(t *testing.T, k *Cluster, r *Call) (int, error) {
+	t.Helper()
+	var resp transport.Response
+	defer resp.Reset()
+	err := k.Do(r, &resp)
+	return resp.Status, err
+}
+
 // call makes a call as a caller of the gateway would.
 func call(method, target, body string) *Call {
 	var c api.Call

@@ -35,8 +35,14 @@ type ClusterConfig struct {
 	Bearer conf.Secret `conf:"bearer"`
 	// Encryption towards the nodes.
 	TLS NodeTLSConfig `conf:"tls"`
-	// What nodes get as Host: their own authority, or the one that the client sent.
-	Host string `conf:"host" enum:"upstream,client"`
+	// What nodes get as Host: upstream is their own authority, client is what the client sent, anything else is sent as it
+	// stands, for proxies in front of nodes that tell clusters apart by name. Certificates are checked against the
+	// address, or tls.server_name, all the same.
+	Host string `conf:"host"`
+	// Callers sign their requests (AWS Signature Version 4): everything a signature covers reaches the nodes as it came.
+	// That makes host: client the default, leaves no_cache in the query for the node to see, and excludes base paths and
+	// lending credentials. The gateway does not sign its own calls: switch discovery off.
+	SignedRequests bool `conf:"signed_requests"`
 	// Weights of nodes by address (host:port); others have 1. A weight of 0 sends nothing to a node.
 	Weights map[string]int `conf:"weights"`
 	// How nodes are found; see also the filter elasticsearch.
@@ -65,8 +71,12 @@ type NodeTLSConfig struct {
 	KeyFile string `conf:"key_file"`
 	// Name that certificates must carry, if not the one dialled.
 	ServerName string `conf:"server_name"`
-	// SHA-256 fingerprint of the node's or its authority's certificate in hexadecimal, as Elasticsearch prints it.
-	Fingerprint string `conf:"fingerprint"`
+	// SHA-256 fingerprint of the authority's or the node's certificate in hexadecimal, with or without colons, as
+	// Elasticsearch prints it when it starts for the first time.
+	Fingerprint string `conf:"fingerprint,alias=ca_fingerprint"`
+	// Show the client certificate on the connections of callers too. It is needed where nodes take no connection without
+	// one; a cluster that maps certificates to users gives every caller the gateway's rights then.
+	LendCertificate bool `conf:"lend_certificate"`
 	// Accept any certificate. Anybody on the way can then read and change everything.
 	InsecureSkipVerify bool `conf:"insecure_skip_verify,alias=skip_insecure_verify"`
 }
@@ -96,9 +106,15 @@ func (c *DiscoveryConfig) SetDefaults() {
 	*c = DiscoveryConfig{Enabled: true, Interval: conf.Duration(30 * time.Second), Refresh: RefreshConfig{Enabled: true}}
 }
 
+// Values of ClusterConfig.Host that are no host.
+const (
+	hostUpstream = "upstream"
+	hostClient   = "client"
+)
+
 // DefaultCluster returns the defaults of a cluster.
 func DefaultCluster() ClusterConfig {
-	c := ClusterConfig{Enabled: true, Host: "upstream"}
+	c := ClusterConfig{Enabled: true, Host: hostUpstream}
 	c.Discovery.SetDefaults()
 	c.Balance.SetDefaults()
 	c.Retry.SetDefaults()
@@ -157,6 +173,7 @@ func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 			p.Errorf(n.At(credentials.name), "%s and %s exclude each other", first, credentials.name)
 		}
 	}
+	c.checkHost(n, p)
 	if c.TLS.InsecureSkipVerify {
 		p.Warnf(n.At("tls.insecure_skip_verify", "tls.skip_insecure_verify"),
 			"certificates of nodes are not checked: anybody on the way can read and change everything")
@@ -176,6 +193,27 @@ func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 			if err := checkAddr(addr); err != nil {
 				p.Errorf(rewrite.Get(from), "rewrite: %v", err)
 			}
+		}
+	}
+}
+
+func (c *ClusterConfig) checkHost(n *conf.Node, p *conf.Problems) {
+	if c.SignedRequests && n.Get("host").IsZero() {
+		c.Host = hostClient
+	}
+	switch {
+	case c.SignedRequests && c.Host != hostClient:
+		p.Errorf(n.At("host"), "signatures cover the Host that the client sent: with signed_requests only host: client works")
+	case c.Host == hostUpstream || c.Host == hostClient:
+	default:
+		if u, err := url.Parse("http://" + c.Host); err != nil || u.Host != c.Host || u.Hostname() == "" {
+			p.Errorf(n.At("host"), "%q is neither upstream nor client nor a name such as search.test:9200", c.Host)
+		}
+	}
+	for _, e := range c.endpoints() {
+		if c.SignedRequests && e.Base != "" {
+			p.Errorf(n.At("signed_requests"), "signatures cover the path: the base path %s of a node breaks them", e.Base)
+			break
 		}
 	}
 }
@@ -250,6 +288,12 @@ func ParseEndpoint(text string) (Endpoint, error) {
 		return Endpoint{}, fmt.Errorf("%q: %w", redactUserinfo(text), err)
 	}
 	e.Addr = net.JoinHostPort(u.Hostname(), port)
+	if address, _, zoned := strings.Cut(u.Hostname(), "%"); zoned {
+		e.Host = "[" + address + "]" // the zone means something on this machine only (RFC 6874 section 1)
+		if u.Port() != "" {
+			e.Host += ":" + u.Port()
+		}
+	}
 	return e, nil
 }
 

@@ -379,6 +379,7 @@ func (k *Cluster) watch() {
 		case <-k.ctx.Done():
 			return
 		}
+		k.refresh()
 		k.checkAll()
 	}
 }

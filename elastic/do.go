@@ -60,8 +60,8 @@ func (r *Call) Reset() {
 // 502 and 504, which come from proxies in between; what was refused with 429 is repeated after a pause. A retry is
 // bounded in number, by a budget, and by the deadline.
 func (k *Cluster) Do(r *Call, resp *transport.Response) error {
-	if k.auth != "" && r.OwnAuth {
-		r.lendAuth(k.auth)
+	if r.OwnAuth {
+		r.lendAuth(k.auth.Load())
 	}
 	target := r.Target
 	defer func() { r.Target = target }()
@@ -120,7 +120,7 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 	n := m.Node
 	r.Node = n.name
 	r.Host = n.host
-	if k.config.Host == "client" && len(r.ClientHost) > 0 {
+	if k.clientHost && len(r.ClientHost) > 0 {
 		r.Host = r.ClientHost
 	}
 	r.Target = target
@@ -255,9 +255,11 @@ func (k *Cluster) failure(r *Call, err error) error {
 
 var authorizationName = []byte("Authorization")
 
-// lendAuth makes the gateway's own credentials replace those of the caller.
-func (r *Call) lendAuth(value string) {
-	r.Extra = append(r.Extra, wire.Field{Name: authorizationName, Value: []byte(value)})
+// lendAuth makes the gateway's own credentials, if there are any, replace those of the caller.
+func (r *Call) lendAuth(value *string) {
+	if value != nil && *value != "" {
+		r.Extra = append(r.Extra, wire.Field{Name: authorizationName, Value: []byte(*value)})
+	}
 }
 
 // ClassOf returns the class of an API for the balancer. Nodes run each class in thread pools of its own.

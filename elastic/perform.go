@@ -39,9 +39,7 @@ func (k *Cluster) performOn(ctx context.Context, n *node, req *http.Request) (*h
 	if err != nil {
 		return nil, 0, err
 	}
-	if k.auth != "" {
-		r.lendAuth(k.auth)
-	}
+	r.lendAuth(k.auth.Load())
 	r.Host = n.host
 	r.Target = append(append([]byte(nil), n.base...), r.Target...)
 	r.Reuse = transport.RetryFresh
@@ -50,7 +48,7 @@ func (k *Cluster) performOn(ctx context.Context, n *node, req *http.Request) (*h
 	}
 	stop := context.AfterFunc(ctx, r.Cancel.Fire)
 	defer stop()
-	if err := n.pool.Do(&r.Request, &resp); err != nil {
+	if err := n.own.Do(&r.Request, &resp); err != nil {
 		return nil, 0, err
 	}
 	return httpResponse(req, &resp), resp.FirstByte, nil

@@ -38,8 +38,9 @@ type Stats struct {
 // A Node is a pool of connections to one node. Its methods may be called from any goroutine.
 type Node struct {
 	o       Options
-	epoch   time.Time // what clock counts from
-	scratch sync.Pool // of *scratch, held by exchanges only, so that an idle connection has no buffers
+	tls     atomic.Pointer[tls.Config] // nil for plain connections
+	epoch   time.Time                  // what clock counts from
+	scratch sync.Pool                  // of *scratch, held by exchanges only, so that an idle connection has no buffers
 
 	dials, dialErrors, reuses, dead, unasked, freshRetries, refused, waitTimeouts, warningsDropped atomic.Uint64
 
@@ -66,6 +67,7 @@ type grant struct {
 func New(o Options) *Node {
 	o = o.withDefaults()
 	n := &Node{o: o, epoch: o.Now()}
+	n.tls.Store(o.TLS)
 	n.scratch.New = func() any { return &scratch{in: make([]byte, scratchSize)} }
 	return n
 }
@@ -84,6 +86,24 @@ func (n *Node) Close() {
 	if n.expires {
 		n.expiry.Stop()
 	}
+	n.mu.Unlock()
+	for _, c := range idle {
+		c.close()
+	}
+}
+
+// SetTLS replaces Options.TLS for connections to come, and closes those that are idle.
+func (n *Node) SetTLS(config *tls.Config) {
+	n.tls.Store(n.o.named(config))
+	n.closeIdle()
+}
+
+// closeIdle closes the connections that nobody uses at the moment.
+func (n *Node) closeIdle() {
+	n.mu.Lock()
+	idle := n.idle
+	n.idle = nil
+	n.open -= len(idle)
 	n.mu.Unlock()
 	for _, c := range idle {
 		c.close()
@@ -224,13 +244,8 @@ func (n *Node) distrust(now int64) {
 	n.unasked.Add(1)
 	n.mu.Lock()
 	n.wary = now + wary
-	idle := n.idle
-	n.idle = nil
-	n.open -= len(idle)
 	n.mu.Unlock()
-	for _, c := range idle {
-		c.close()
-	}
+	n.closeIdle()
 }
 
 // wait waits for a grant, a time limit or the end of the exchange.
@@ -302,8 +317,8 @@ func (n *Node) connect(req *Request, start int64) (*conn, *Error) {
 		return nil, n.failure(req, Dial, dialCause(ctx, err))
 	}
 	c := newConn(n, raw, start)
-	if n.o.TLS != nil {
-		t := tls.Client(raw, n.o.TLS)
+	if config := n.tls.Load(); config != nil {
+		t := tls.Client(raw, config)
 		if err := t.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
 			return nil, n.failure(req, Handshake, dialCause(ctx, err))

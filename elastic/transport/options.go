@@ -80,13 +80,19 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.TLS != nil {
-		o.TLS = o.TLS.Clone()
-		if o.TLS.ServerName == "" {
-			o.TLS.ServerName = o.Addr
-			if host, _, err := net.SplitHostPort(o.Addr); err == nil {
-				o.TLS.ServerName = host
-			}
-		}
+		o.TLS = o.named(o.TLS)
 	}
 	return o
+}
+
+// named returns a copy of config that says whose certificate is wanted.
+func (o *Options) named(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	if config.ServerName == "" {
+		config.ServerName = o.Addr
+		if host, _, err := net.SplitHostPort(o.Addr); err == nil {
+			config.ServerName = host
+		}
+	}
+	return config
 }

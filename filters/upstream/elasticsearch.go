@@ -42,9 +42,10 @@ type ElasticsearchConfig struct {
 	Timeout conf.Duration `conf:"timeout"`
 	// The other limits on time. What ran into one is not repeated: it may still run.
 	Timeouts TimeoutsConfig `conf:"timeouts"`
-	// Whose credentials nodes get: those of the caller, or the gateway's own. The gateway's own lend its rights to
-	// everybody who reaches the flow.
-	Credentials string `conf:"credentials" enum:"caller,gateway"`
+	// Whose credentials nodes get. caller: what the caller sent, and nothing of the gateway's. gateway: the gateway's own,
+	// its client certificate included, in place of the caller's; everybody who reaches the flow acts with its rights.
+	// if_missing: the gateway's own for callers that send no Authorization, as the classic form does it.
+	Credentials string `conf:"credentials" enum:"caller,gateway,if_missing"`
 	// How nodes are found; replaces what the cluster says.
 	Discovery *elastic.DiscoveryConfig `conf:"discovery"`
 }
@@ -65,6 +66,11 @@ type TimeoutsConfig struct {
 	MinRate conf.Rate `conf:"min_rate"`
 	// Time over which min_rate is measured.
 	MinRateWindow conf.Duration `conf:"min_rate_window"`
+	// How long a connection that nobody uses is kept: less than nodes, and balancers in front of them, do.
+	KeepAlive conf.Duration `conf:"keep_alive" min:"1ms"`
+	// Age from which a connection serves no further request, so that a name that leads to other addresses is noticed
+	// under load too.
+	ConnectionAge conf.Duration `conf:"connection_age" min:"1ms"`
 }
 
 // FirstByteConfig limits the time until an answer begins, by class of API. 0 is no limit.
@@ -105,6 +111,13 @@ func (c *FirstByteConfig) of(call *api.Call, timeout conf.Duration) time.Duratio
 	return timeout.Std()
 }
 
+// Values of ElasticsearchConfig.Credentials.
+const (
+	credentialsCaller    = "caller"
+	credentialsGateway   = "gateway"
+	credentialsIfMissing = "if_missing"
+)
+
 // replayLimit is the size up to which a request's body is kept, so that it can be sent again.
 const replayLimit = 1 << 20
 
@@ -142,10 +155,11 @@ func Elasticsearch() flows.Factory[ElasticsearchConfig] {
 		Default: func() ElasticsearchConfig {
 			return ElasticsearchConfig{
 				Balancer: "weight", MaxConnection: transport.DefaultMaxConns, MaxWaiting: transport.DefaultMaxWaiting,
-				WaitTimeout: conf.Duration(30 * time.Second), MaxResponseSize: -1, Credentials: "caller",
+				WaitTimeout: conf.Duration(30 * time.Second), MaxResponseSize: -1, Credentials: credentialsCaller,
 				Timeouts: TimeoutsConfig{
 					Connect: conf.Duration(transport.DefaultDialTimeout), Idle: conf.Duration(5 * time.Minute),
 					MinRateWindow: conf.Duration(transport.DefaultMinRateWindow),
+					KeepAlive:     conf.Duration(transport.DefaultIdleTimeout), ConnectionAge: conf.Duration(transport.DefaultMaxAge),
 				},
 			}
 		},
@@ -165,8 +179,13 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 	if !ok {
 		return nil
 	}
-	if c.Credentials == "gateway" {
+	switch {
+	case c.Credentials != credentialsCaller && cluster.SignedRequests:
+		b.Errorf("credentials", "requests to %s are signed by callers: other credentials cannot replace theirs", c.Elasticsearch)
+	case c.Credentials == credentialsGateway:
 		b.Warnf("credentials", "everybody who reaches this flow acts with the gateway's rights")
+	case c.Credentials == credentialsIfMissing:
+		b.Warnf("credentials", "everybody who reaches this flow without credentials acts with the gateway's rights")
 	}
 	warnClassic(b, &c, cluster)
 	f := &elasticsearch{config: c, cluster: cluster}
@@ -174,6 +193,7 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 		Name: "traffic", MaxConns: c.MaxConnection, MaxWaiting: c.MaxWaiting, WaitTimeout: c.WaitTimeout.Std(),
 		MaxBuffered: transport.DefaultMaxBufferedBody, Discovery: cluster.Discovery, DialTimeout: c.Timeouts.Connect.Std(),
 		IdleReadTimeout: c.Timeouts.Idle.Std(), MinRate: int64(math.Ceil(c.Timeouts.MinRate.PerSecond())), MinRateWindow: c.Timeouts.MinRateWindow.Std(),
+		IdleTimeout: c.Timeouts.KeepAlive.Std(), MaxAge: c.Timeouts.ConnectionAge.Std(), Certificate: c.Credentials == credentialsGateway,
 	}
 	if rate := c.Timeouts.MinRate; rate != (conf.Rate{}) && rate.Unit != conf.Data {
 		b.Errorf("timeouts.min_rate", "%s is not an amount of data in a time, such as 10kb/s", rate)
@@ -193,7 +213,7 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 func warnClassic(b *flows.Builder, c *ElasticsearchConfig, cluster *elastic.ClusterConfig) {
 	if cluster.BasicAuth.Username != "" && b.Node("").Get("credentials").IsZero() {
 		b.Warnf("elasticsearch", "basic_auth of %s was also sent for callers without credentials; now it is for the gateway's own calls only, "+
-			"and such callers get 401 from a secured cluster: write credentials: caller if that is right, or credentials: gateway to lend it", c.Elasticsearch)
+			"and such callers get 401 from a secured cluster: write credentials: caller if that is right, or credentials: if_missing for what was before", c.Elasticsearch)
 	}
 	if c.Discovery != nil && !c.Discovery.Refresh.Enabled {
 		b.Problems.Warnf(b.Node("discovery").Get("refresh"), "without discovery.refresh nodes were looked for once; now they are looked for again and again: "+
@@ -290,7 +310,17 @@ func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 	r, kind := &x.Request, x.Call()
 	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.target(x, c), &r.Header, r.Host
 	c.Idempotency, c.Class = kind.Idempotency, elastic.ClassOf(kind)
-	c.OwnAuth = f.config.Credentials == "gateway"
+	switch f.config.Credentials {
+	case credentialsGateway:
+		c.OwnAuth = true
+	case credentialsIfMissing:
+		c.OwnAuth = !r.Header.Has("authorization")
+	}
+	if f.cluster.SignedRequests {
+		if err := checkSigned(r); err != nil {
+			return err
+		}
+	}
 	if r.User != nil {
 		c.Caller = maphash.Bytes(f.callers, r.User)
 	} else {
@@ -335,7 +365,7 @@ func (f *elasticsearch) body(r *flows.Request) (data []byte, whole bool, err err
 // target returns the request target without the gateway's own switch no_cache, which nodes would refuse.
 func (f *elasticsearch) target(x *flows.Exchange, c *call) []byte {
 	r := &x.Request
-	if _, ok := api.QueryValue(r.Query, "no_cache"); !ok {
+	if _, ok := api.QueryValue(r.Query, "no_cache"); !ok || f.cluster.SignedRequests {
 		return r.Target
 	}
 	c.query = append(append(c.query[:0], r.Path...), '?')
