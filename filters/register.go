@@ -36,3 +36,9 @@ func Register(r *flows.Registry) {
 	flows.Register(r, transform.SetResponseHeader())
 	flows.Register(r, upstream.Elasticsearch())
 }
+
+// Publish adds the pages of the filters whose state keeper holds to the admin listener. route finds the flows of a request
+// that somebody wants explained.
+func Publish(mux cache.Mux, keeper *flows.Keeper, route cache.Route) {
+	cache.Publish(mux, keeper, route)
+}

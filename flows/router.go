@@ -101,12 +101,14 @@ type Way struct {
 	Trace  *Flow
 }
 
-// Explain returns the way of x without running it.
+// Explain returns the way of x without running it, and names the flow in the trace of x.
 func (r *Router) Explain(x *Exchange) Way {
 	w := Way{Router: r.name, Flows: r.fallback.flows, Trace: r.tracing}
+	x.Trace.Flow = r.fallback.name
 	for _, rule := range r.rules {
 		if rule.matches(x) {
 			w.Rule, w.Flows = rule.id, rule.target.flows
+			x.Trace.Flow = rule.target.name
 			if rule.node != nil {
 				w.Line = rule.node.Pos().String()
 			}

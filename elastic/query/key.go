@@ -180,6 +180,12 @@ type state struct {
 // maxState is the largest memory that goes back to the pool.
 const maxState = 1 << 20
 
+func (k *Keyer) release(s *state) {
+	if cap(s.raw)+cap(s.parts)+cap(s.body)+cap(s.arena)+cap(s.canon.scratch) <= maxState {
+		k.states.Put(s)
+	}
+}
+
 // Key returns the key of a request, and what may be done for it. The key is zero if the verdict is to bypass. Two
 // requests have the same key only if a node would give them the same complete answer, at the same time and to the same
 // caller.
@@ -189,9 +195,7 @@ func (k *Keyer) Key(r *Request) (Key, Verdict) {
 	}
 	s := k.states.Get().(*state)
 	base, v := k.remember(s, r)
-	if cap(s.raw)+cap(s.parts)+cap(s.body)+cap(s.arena)+cap(s.canon.scratch) <= maxState {
-		k.states.Put(s)
-	}
+	k.release(s)
 	if v.Bypass != "" {
 		return Key{}, v
 	}
@@ -517,7 +521,9 @@ func (k *Keyer) addArgs(s *state, count, size0 bool, v *Verdict) Reason {
 			return why
 		case a.row.rule == ruleSwitch, a.row.rule == ruleSource, a.row.rule == ruleSourceType:
 			// The node does not see the first, and the others stand in the key as the body.
+			a.dropped = true
 		case drop && !k.keepsArg(a.name):
+			a.dropped = true
 			s.dropped = appendPart(s.dropped, a.name)
 			s.dropped = appendPart(s.dropped, a.keyValue())
 		default:

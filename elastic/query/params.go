@@ -109,6 +109,7 @@ var params = map[string]param{
 type arg struct {
 	name, value []byte
 	raw         bool // a half of it cannot be decoded and stands as it came
+	dropped     bool // it is not in the key
 	row         param
 }
 
@@ -259,4 +260,17 @@ func completenessField(name []byte) int {
 		return 8
 	}
 	return 0
+}
+
+// Known tells whether a URL parameter, decoded, is one of searches or counts that changes them. Others may be an operator's own,
+// such as the one from which a plug-in takes a token.
+func Known(name []byte) bool {
+	_, ok := params[string(name)]
+	return ok || slices.Contains(plainParams[:], string(name))
+}
+
+// plainParams are parameters of searches and counts that params leaves to its rule for all others.
+var plainParams = [...]string{
+	"_source", "_source_includes", "_source_excludes", "analyzer", "default_operator", "df", "docvalue_fields", "expand_wildcards",
+	"from", "min_score", "routing", "sort", "stored_fields", "track_total_hits",
 }

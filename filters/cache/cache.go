@@ -31,6 +31,8 @@ type Config struct {
 	Key   KeyConfig   `conf:",inline"`
 	Stale StaleConfig `conf:",inline"`
 	Proof ProofConfig `conf:",inline"`
+
+	Stored StoredConfig `conf:",inline"`
 }
 
 type cache struct {
@@ -58,8 +60,8 @@ func Cache() flows.Factory[Config] {
 				lookup: lookup{
 					options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1, stale: c.Stale.build(), proof: c.Proof,
 				},
-				storing: newStoring(c.TTL, c.NowTTL, -1, c.MaxEntry,
-					limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries}),
+				storing: newStoring(c.TTL, c.NowTTL, -1, c.MaxEntry, c.Stored.Tags,
+					limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries, pool: c.Stored.Pool}),
 			}
 			f.keep = &f.storing
 			return f

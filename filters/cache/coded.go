@@ -40,8 +40,8 @@ func (s *store) compress(key *query.Key, e *Entry) *Entry {
 		return e
 	}
 	fresh := &Entry{
-		status: e.status, fields: e.fields, body: e.body, gzip: bytes.Clone(out.Bytes()), asked: e.asked, fresh: e.fresh,
-		stamp: e.stamp, timed: e.timed,
+		status: e.status, fields: e.fields, body: e.body, gzip: bytes.Clone(out.Bytes()), source: e.source,
+		asked: e.asked, fresh: e.fresh, stamp: e.stamp, timed: e.timed,
 	}
 	fresh.coded.Store(true)
 	fresh.hits.Store(e.hits.Load())

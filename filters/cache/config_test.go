@@ -180,7 +180,7 @@ func TestStopWithoutStart(t *testing.T) {
 }
 
 func TestFieldsAreDescribed(t *testing.T) {
-	for _, name := range []string{"get_cache.go", "set_cache.go", "cache.go", "stale.go"} {
+	for _, name := range []string{"get_cache.go", "set_cache.go", "cache.go", "stale.go", "source.go"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ type Entry struct {
 	fields []wire.Field // by allow-list
 	body   []byte
 	gzip   []byte    // body compressed, or nil
+	source *source   // nil unless it was stored
 	asked  time.Time // when the node was asked: the answer is as old as that
 	fresh  time.Time // until when it may be given without proof
 	stamp  generation.Stamp
@@ -101,7 +102,7 @@ func kept(name []byte, status int) bool {
 
 // weight returns the bytes of memory that e takes.
 func (e *Entry) weight() int64 {
-	n := int64(entryOverhead + len(e.body) + len(e.gzip))
+	n := int64(entryOverhead+len(e.body)+len(e.gzip)) + e.source.size()
 	for _, f := range e.fields {
 		n += int64(len(f.Name) + len(f.Value))
 	}

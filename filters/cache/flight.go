@@ -143,6 +143,16 @@ func (fs *flights) land(f *flight, now time.Time, mark bool) {
 	close(f.done)
 }
 
+// disperse makes nobody who comes from now on wait for a flight that is running.
+func (fs *flights) disperse() {
+	for i := range fs.shards {
+		s := &fs.shards[i]
+		s.mu.Lock()
+		clear(s.open)
+		s.mu.Unlock()
+	}
+}
+
 // mark remembers key. When there is no room, what has run out goes first, and then whatever comes.
 func (s *flightShard) mark(key *query.Key, now time.Time) {
 	if len(s.marks) >= shardMarks {

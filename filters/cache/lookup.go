@@ -31,6 +31,9 @@ type lookup struct {
 	keyer    *query.Keyer
 	requests [outcomes]obs.Counter
 	items    [origins]obs.Counter // of _msearch
+	ages     obs.Histogram
+	saved    obs.Counter
+	given    obs.Counter
 	forget   func()
 }
 
@@ -55,6 +58,9 @@ const (
 
 var outcomeNames = [outcomes]string{"hit", "miss", "shared", "stale", "bypass", "refused"}
 
+// ageBuckets are limits of the ages of hits, in seconds.
+var ageBuckets = []float64{0.1, 1, 3, 10, 30, 60, 300, 1800, 3600}
+
 // start readies l for requests.
 func (l *lookup) start(rt *flows.Runtime) error {
 	var err error
@@ -78,6 +84,10 @@ func (l *lookup) start(rt *flows.Runtime) error {
 	for o := range l.items {
 		l.items[o] = searches.With(l.flow, originNames[o])
 	}
+	l.ages = rt.Metrics.Histogram("weir_cache_hit_age_seconds", "Age of answers that were given from the cache.", ageBuckets, "flow").With(l.flow)
+	l.saved = rt.Metrics.Counter("weir_cache_saved_upstream_seconds_total",
+		"Time that the upstream calls would have taken whose answers were given from the cache or shared, as far as their first calls tell.", "flow").With(l.flow)
+	l.given = rt.Metrics.Counter("weir_cache_given_bytes_total", "Bodies of answers that were given from the cache or shared.", "flow").With(l.flow)
 	l.forget = rt.Metrics.GaugeFunc("weir_cache_memo_bytes", "Memory in which keys of recent requests are remembered.", "flow").
 		Set(func() float64 { return float64(l.keyer.MemoBytes()) }, l.flow)
 	return nil
@@ -119,7 +129,7 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	if e := l.find(t); e != nil {
 		switch fwd = l.refusal(t, e, now); {
 		case fwd == "":
-			if l.stale.renewsAhead(e, now) {
+			if l.renewsAhead(e, now) {
 				l.renew(x, next, t, e, now)
 			}
 			l.hit(x, t, e, now)
@@ -150,6 +160,19 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 			why, err = reasonFault, nil
 		}
 	}()
+	if why, err := l.admit(x, t); why != "" || err != nil || x.Call().Name == "msearch" {
+		return why, err // the searches of a _msearch have keys of their own
+	}
+	t.key, t.verdict = l.keyer.Key(&t.request)
+	if t.verdict.Bypass != "" {
+		return t.verdict.Bypass, nil
+	}
+	t.key = t.scoped(t.key, l.flow, x.Trace.Flow)
+	return "", nil
+}
+
+// admit makes the ticket's request of x, or says why x passes the cache by whatever is in it.
+func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 	c := x.Call()
 	switch {
 	case c.Name != "search" && c.Name != "count" && c.Name != "msearch":
@@ -165,7 +188,7 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 		return reasonCoding, nil
 	}
 	if c.Name == "msearch" {
-		return "", nil // its searches have keys of their own
+		return "", nil
 	}
 	body, why, err := requestBody(x, int64(l.options.MaxBody))
 	if why != "" || err != nil {
@@ -180,11 +203,6 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 		t.address = x.Request.ClientIP.As16()
 		r.Address = t.address[:]
 	}
-	t.key, t.verdict = l.keyer.Key(r)
-	if t.verdict.Bypass != "" {
-		return t.verdict.Bypass, nil
-	}
-	t.key = t.scoped(t.key, l.flow, x.Trace.Flow)
 	return "", nil
 }
 
@@ -237,7 +255,7 @@ var slash = []byte{'/'}
 // bypass forwards a request that is not the cache's business.
 func (l *lookup) bypass(x *flows.Exchange, next flows.Handler, t *ticket, why query.Reason) error {
 	l.requests[outcomeBypass].Inc()
-	l.shared.metrics.bypasses[why].Inc()
+	l.shared.metrics.bypasses[why].Add(1)
 	err := next.Serve(x)
 	t.scratch = t.scratch[:0]
 	t.sayForward(x, "bypass", "", why)
@@ -281,7 +299,7 @@ func (l *lookup) proven(e *Entry, now time.Time) bool {
 // hit answers x with e.
 func (l *lookup) hit(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 	l.requests[outcomeHit].Inc()
-	l.give(x, t, e)
+	l.give(x, t, e, now)
 	left, detail := e.fresh.Sub(now), ""
 	if left <= 0 {
 		left, detail = l.proof.ProvenTTL.Std()-e.age(now), detailProven
@@ -290,12 +308,22 @@ func (l *lookup) hit(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 }
 
 // give makes e the response of x, in the form that its client likes best.
-func (l *lookup) give(x *flows.Exchange, t *ticket, e *Entry) {
+func (l *lookup) give(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 	x.Trace.Outcome = flows.Hit
+	l.ages.Observe(e.age(now).Seconds())
 	if e.hits.Add(1) > 1 && t.accepts.gzip && e.gzip == nil {
 		e = t.store.compress(&t.key, e)
 	}
 	e.give(x, t.accepts.gzip)
+	l.save(e, x.Response.Body.Len())
+}
+
+// save counts what giving e, in n bytes, has spared the cluster.
+func (l *lookup) save(e *Entry, n int64) {
+	l.given.Add(float64(n))
+	if e.source != nil {
+		l.saved.Add(e.source.took.Seconds())
+	}
 }
 
 // fetch gets an answer from next, or waits for that of another request like x.
@@ -366,6 +394,7 @@ func (l *lookup) collapse(x *flows.Exchange, t *ticket, f *flight, fwd string) e
 	if f.entry != nil {
 		x.Trace.Outcome = flows.Shared
 		f.entry.give(x, false)
+		l.save(f.entry, x.Response.Body.Len())
 	}
 	t.sayForward(x, fwd, "collapsed", f.why)
 	return f.err
@@ -429,7 +458,7 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 	t.ask.Every = l.proof.PollInterval.Std()
 	t.ask.Add(x.Call().Index, x.Request.Query)
 	flows.Stamps.Set(x, &t.ask)
-	t.asked = time.Now()
+	t.epoch, t.asked = l.shared.epoch.Load(), time.Now()
 	t.open = true
 	err := next.Serve(x)
 	if err == nil && l.keep != nil && !t.offered && x.Response.Answered() {
@@ -463,7 +492,7 @@ func (l *lookup) sayMiss(x *flows.Exchange, t *ticket, fwd string) {
 		t.sayForward(x, fwd, "stored", "")
 		return
 	}
-	l.shared.metrics.unstored[t.why].Inc()
+	l.shared.metrics.unstored[t.why].Add(1)
 	t.sayForward(x, fwd, "", t.why)
 }
 

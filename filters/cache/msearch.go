@@ -185,6 +185,7 @@ func (l *lookup) lookUp(t *ticket, it *item, now time.Time) bool {
 		return false
 	}
 	e.hits.Add(1)
+	l.ages.Observe(e.age(now).Seconds())
 	it.entry, it.from = e, fromStore
 	return true
 }
@@ -289,6 +290,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	x.Request.Header.Del("accept-encoding")
 	x.Request.Body.Replace(body)
 	defer x.Request.Body.Replace(m.body)
+	t.epoch = l.shared.epoch.Load()
 	m.why, m.sent = reasonNotOffered, time.Now()
 	t.multi, t.open, t.offered = m, true, false
 	err = next.Serve(x)
@@ -374,9 +376,11 @@ func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
 		k.date(e, &it.verdict, m.ask.Stamp(n))
 		it.entry = e
 		if int64(len(e.body)) >= max(k.least, t.least) {
-			k.store.put(&it.key, e)
-			k.shared.metrics.stored.Inc()
-			it.stored = true
+			search := query.Request{API: "search", Index: it.index, Body: m.searches.List[i].Body}
+			e.source = newSource(x, &search, &it.verdict, k.tags, time.Since(m.sent))
+			if it.stored = k.store.put(&it.key, e, t.epoch); it.stored {
+				k.shared.metrics.stored.Inc()
+			}
 		}
 	}
 	return nil
@@ -524,6 +528,9 @@ func (l *lookup) countMulti(m *multi) {
 		from := it.from
 		if it.same != i && from == fromNode {
 			from = fromFlight // asked for once, given twice
+		}
+		if from != fromNode && it.entry != nil {
+			l.save(it.entry, int64(len(it.entry.body)))
 		}
 		l.items[from].Inc()
 	}

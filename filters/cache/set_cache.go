@@ -36,6 +36,8 @@ type SetCacheConfig struct {
 	MaxCachedItem int64 `conf:"max_cached_item,alias=max_cache_items" min:"1"`
 	// Memory for answers. Flows with the same limits share a store.
 	MaxCachedSize conf.Bytes `conf:"max_cached_size" min:"1mb"`
+
+	Stored StoredConfig `conf:",inline"`
 }
 
 type setCache struct{ storing }
@@ -58,8 +60,8 @@ func SetCache() flows.Factory[SetCacheConfig] {
 			if kind == "" {
 				return nil
 			}
-			return &setCache{newStoring(c.CacheTTL, c.NowTTL, c.MinResponseSize, c.MaxResponseSize,
-				limits{kind: kind, maxBytes: int64(c.MaxCachedSize), maxItems: c.MaxCachedItem})}
+			return &setCache{newStoring(c.CacheTTL, c.NowTTL, c.MinResponseSize, c.MaxResponseSize, c.Stored.Tags,
+				limits{kind: kind, maxBytes: int64(c.MaxCachedSize), maxItems: c.MaxCachedItem, pool: c.Stored.Pool})}
 		},
 		Examples: []flows.Example{{Title: "For half a minute", YAML: "- set_cache: {cache_ttl: 30s}"}},
 	}
@@ -83,8 +85,8 @@ func storeKind(b *flows.Builder, field, name string) string {
 	return ""
 }
 
-func newStoring(ttl, nowTTL conf.Duration, least, most conf.Bytes, l limits) storing {
-	k := storing{ttl: ttl.Std(), nowTTL: nowTTL.Std(), least: int64(least), most: l.largest(), limits: l}
+func newStoring(ttl, nowTTL conf.Duration, least, most conf.Bytes, tags []string, l limits) storing {
+	k := storing{ttl: ttl.Std(), nowTTL: nowTTL.Std(), least: int64(least), most: l.largest(), limits: l, tags: tags}
 	if most >= 0 {
 		k.most = min(k.most, int64(most))
 	}

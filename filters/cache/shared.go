@@ -29,6 +29,7 @@ type shared struct {
 	metrics sharedMetrics
 
 	renewals atomic.Int64 // that run now
+	epoch    atomic.Int64 // how often the cache was purged
 
 	mu sync.Mutex // guards changes of stores
 }
@@ -37,14 +38,18 @@ type shared struct {
 type store struct {
 	Store
 	limits limits
-	mu     sync.Mutex // guards the order of writes
+	epoch  *atomic.Int64 // of the cache
+	mu     sync.Mutex    // guards the order of writes
 }
 
 type sharedMetrics struct {
-	bypasses  map[query.Reason]obs.Counter
-	unstored  map[query.Reason]obs.Counter
+	bypasses  tallies
+	unstored  tallies
 	stored    obs.Counter
-	evictions map[string]obs.Counter
+	purged    obs.Counter
+	evictions *obs.CounterVec
+	entries   *obs.FuncVec
+	bytes     *obs.FuncVec
 	renewals  [renewals]obs.Counter
 	faults    obs.Counter
 }
@@ -63,31 +68,34 @@ func sharedOf(rt *flows.Runtime) (*shared, error) {
 	})
 }
 
+// tallies count by reason. They are read by people too, so they are not left to the library of metrics.
+type tallies map[query.Reason]*atomic.Int64
+
+func newTallies(reasons []query.Reason, v *obs.FuncVec) tallies {
+	t := tallies{}
+	for _, why := range reasons {
+		n := &atomic.Int64{}
+		t[why] = n
+		v.Set(func() float64 { return float64(n.Load()) }, string(why))
+	}
+	return t
+}
+
 func (s *shared) register(m *obs.Metrics) {
-	bypasses := m.Counter("weir_cache_bypasses_total", "Requests that passed the cache by, by reason.", "reason")
-	unstored := m.Counter("weir_cache_rejections_total", "Answers to cacheable requests that were not stored, by reason.", "reason")
-	evictions := m.Counter("weir_cache_evictions_total", "Stored answers that gave way to others.", "store")
 	s.metrics = sharedMetrics{
-		bypasses: map[query.Reason]obs.Counter{}, unstored: map[query.Reason]obs.Counter{}, evictions: map[string]obs.Counter{},
-		stored: m.Counter("weir_cache_stored_total", "Answers that were stored.").With(),
-		faults: m.Counter("weir_cache_faults_total", "Failures of the cache itself. The requests went on without it.").With(),
-	}
-	for _, why := range bypassReasons {
-		s.metrics.bypasses[why] = bypasses.With(string(why))
-	}
-	for _, why := range unstoredReasons {
-		s.metrics.unstored[why] = unstored.With(string(why))
+		bypasses: newTallies(bypassReasons[:], m.CounterFunc("weir_cache_bypasses_total", "Requests that passed the cache by, by reason.", "reason")),
+		unstored: newTallies(unstoredReasons[:],
+			m.CounterFunc("weir_cache_rejections_total", "Answers to cacheable requests that were not stored, by reason.", "reason")),
+		stored:    m.Counter("weir_cache_stored_total", "Answers that were stored.").With(),
+		purged:    m.Counter("weir_cache_purged_total", "Stored answers that were purged.").With(),
+		evictions: m.Counter("weir_cache_evictions_total", "Stored answers that gave way to others.", "store", "pool"),
+		entries:   m.GaugeFunc("weir_cache_entries", "Answers in the cache, those that are too old to be given included.", "store", "pool"),
+		bytes:     m.GaugeFunc("weir_cache_bytes", "Memory that the answers in the cache take.", "store", "pool"),
+		faults:    m.Counter("weir_cache_faults_total", "Failures of the cache itself. The requests went on without it.").With(),
 	}
 	renewed := m.Counter("weir_cache_renewals_total", "Answers asked for anew in the background, by what came of it.", "outcome")
 	for i := range s.metrics.renewals {
 		s.metrics.renewals[i] = renewed.With(renewalNames[i])
-	}
-	entries := m.GaugeFunc("weir_cache_entries", "Answers in the cache, those that are too old to be given included.", "store")
-	size := m.GaugeFunc("weir_cache_bytes", "Memory that the answers in the cache take.", "store")
-	for _, kind := range storeKinds {
-		s.metrics.evictions[kind] = evictions.With(kind)
-		entries.Set(func() float64 { return s.sum(kind, func(st *store) int64 { return int64(st.Len()) }) }, kind)
-		size.Set(func() float64 { return s.sum(kind, func(st *store) int64 { return st.Bytes() }) }, kind)
 	}
 	m.GaugeFunc("weir_cache_waiting_requests", "Requests that wait for the answer to another one like them.").
 		Set(func() float64 { return float64(s.flights.waiting.Load()) })
@@ -95,26 +103,34 @@ func (s *shared) register(m *obs.Metrics) {
 		Set(func() float64 { return float64(s.flights.count()) })
 }
 
-func (s *shared) sum(kind string, f func(*store) int64) float64 {
-	n := int64(0)
-	for _, st := range *s.stores.Load() {
-		if st.limits.kind == kind {
-			n += f(st)
+// show makes the gauges of the stores of a kind and a pool, which during a reload may be two.
+func (s *shared) show(kind, pool string) {
+	sum := func(f func(*store) int64) func() float64 {
+		return func() float64 {
+			n := int64(0)
+			for _, st := range *s.stores.Load() {
+				if st.limits.kind == kind && st.limits.pool == pool {
+					n += f(st)
+				}
+			}
+			return float64(n)
 		}
 	}
-	return float64(n)
+	s.metrics.entries.Set(sum(func(st *store) int64 { return int64(st.Len()) }), kind, pool)
+	s.metrics.bytes.Set(sum(func(st *store) int64 { return st.Bytes() }), kind, pool)
 }
 
 // store returns the store with these limits.
 func (s *shared) store(rt *flows.Runtime, l limits) (*store, error) {
-	key := fmt.Sprintf("cache store %s %d %d", l.kind, l.maxBytes, l.maxItems)
+	key := fmt.Sprintf("cache store %s %d %d %q", l.kind, l.maxBytes, l.maxItems, l.pool)
 	return flows.Keep(rt, key, func() (*store, func(), error) {
-		opened, err := l.open(s.metrics.evictions[l.kind].Inc)
+		opened, err := l.open(s.metrics.evictions.With(l.kind, l.pool).Inc)
 		if err != nil {
 			return nil, nil, err
 		}
-		st := &store{Store: opened, limits: l}
+		st := &store{Store: opened, limits: l, epoch: &s.epoch}
 		s.change(func(list []*store) []*store { return append([]*store{st}, list...) })
+		s.show(l.kind, l.pool)
 		return st, func() {
 			s.change(func(list []*store) []*store {
 				return slices.DeleteFunc(slices.Clone(list), func(o *store) bool { return o == st })
@@ -149,12 +165,17 @@ func (s *shared) forget(key *query.Key) {
 }
 
 // put stores e, unless what is stored was asked for later: of two answers that overtook each other the newer one stays.
-func (s *store) put(key *query.Key, e *Entry) {
+// It returns false, and stores nothing, if the cache was purged since it was in that epoch.
+func (s *store) put(key *query.Key, e *Entry, epoch int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if epoch != s.epoch.Load() {
+		return false
+	}
 	if old := s.Get(*key); old == nil || !old.asked.After(e.asked) {
 		s.Set(*key, e)
 	}
+	return true
 }
 
 // replace puts fresh, which says the same, in the place of old, unless something else has taken it.

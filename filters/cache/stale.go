@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/elastic"
+	"weir/elastic/query"
 	"weir/flows"
 	"weir/internal/conf"
 )
@@ -57,9 +58,11 @@ const (
 	detailProven     = "proven"
 )
 
-// renewsAhead tells whether e, which is fresh, is to be renewed.
-func (s *staleness) renewsAhead(e *Entry, now time.Time) bool {
-	return s.ahead > 0 && e.fresh.Sub(now) <= s.ahead && e.hits.Load() >= hotHits
+// renewsAhead tells whether e, which answers requests, is to be renewed before its time is over. An answer that is known to
+// be what a node would say needs no renewal.
+func (l *lookup) renewsAhead(e *Entry, now time.Time) bool {
+	left := e.fresh.Sub(now)
+	return l.stale.ahead > 0 && 0 < left && left <= l.stale.ahead && e.hits.Load() >= hotHits && !l.proven(e, now)
 }
 
 // mayGive tells whether e may be given within a window behind its time.
@@ -71,7 +74,7 @@ func (l *lookup) mayGive(t *ticket, e *Entry, now time.Time, window time.Duratio
 // giveStale answers x with e, whose time is over.
 func (l *lookup) giveStale(x *flows.Exchange, t *ticket, e *Entry, now time.Time, detail string) {
 	l.requests[outcomeStale].Inc()
-	l.give(x, t, e)
+	l.give(x, t, e, now)
 	t.sayHit(x, e.age(now), e.fresh.Sub(now), detail)
 }
 
@@ -133,7 +136,9 @@ func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entr
 		return
 	}
 	td := s.take(d)
-	td.key, td.verdict, td.request.API, td.least, td.most = t.key, t.verdict, t.request.API, t.least, t.most
+	td.key, td.verdict, td.least, td.most = t.key, t.verdict, t.least, t.most
+	body, _ := d.Request.Body.Bytes(d.Request.Body.Len())
+	td.request = query.Request{API: t.request.API, Index: d.Call().Index, Body: body}
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {

@@ -31,6 +31,7 @@ type Store interface {
 // limits are the limits of a Store, by which it is known.
 type limits struct {
 	kind     string // a name of storeKinds
+	pool     string // keeps apart stores that are alike
 	maxBytes int64  // of all entries together
 	maxItems int64
 }

@@ -202,7 +202,7 @@ func TestMemoryUnderChurn(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range uint64(16) {
 			wg.Go(func() {
-				for i := range uint64(300) {
+				for i := range uint64(100) {
 					n := g*1000 + i
 					s.Set(keyOf(n), entryOf(sizes[n%uint64(len(sizes))], byte(n)))
 					if e := s.Get(keyOf(n / 2)); e != nil && !intact(e) {

@@ -17,6 +17,7 @@ type storing struct {
 	least  int64         // bytes of an answer that is stored
 	most   int64
 	limits limits
+	tags   []string
 
 	shared *shared
 	store  *store
@@ -48,8 +49,10 @@ func (k *storing) offer(x *flows.Exchange, t *ticket) (err error) {
 		return k.offerMulti(x, t)
 	}
 	if t.why, err = k.judge(x, t); t.why == "" {
-		k.store.put(&t.key, t.entry)
-		t.stored = true
+		t.entry.source = newSource(x, &t.request, &t.verdict, k.tags, time.Since(t.asked))
+		if t.stored = k.store.put(&t.key, t.entry, t.epoch); !t.stored {
+			t.why = reasonPurged
+		}
 	}
 	return err
 }
@@ -113,13 +116,18 @@ func (k *storing) body(b *flows.Body, most int64) ([]byte, query.Reason, error) 
 	return body, "", nil
 }
 
+// longest returns how long an answer is given, as configured.
+func (k *storing) longest(v *query.Verdict) time.Duration {
+	if v.NowBound {
+		return min(k.ttl, k.nowTTL)
+	}
+	return k.ttl
+}
+
 // life returns how long an answer may be given. It differs by up to a tenth, so that what was stored together, when a
 // dashboard was opened, is not asked for together again.
 func (k *storing) life(v *query.Verdict, stamp *generation.Stamp) time.Duration {
-	ttl := k.ttl
-	if v.NowBound {
-		ttl = min(ttl, k.nowTTL)
-	}
+	ttl := k.longest(v)
 	if stamp.Dirty() {
 		return min(ttl, generation.Settle)
 	}

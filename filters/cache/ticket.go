@@ -21,6 +21,7 @@ type ticket struct {
 	multi   *multi // of a _msearch, while its answer is fetched
 	past    *Entry // an entry that does not answer the request while nodes do
 	asked   time.Time
+	epoch   int64          // of the cache when the node was asked
 	ask     generation.Ask // for a stamp of the indices that the answer depends on
 	least   int64          // bytes of an answer that the filter above wants stored
 	most    int64          // -1: no limit of its own

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/elastic"
+	"weir/filters"
 	"weir/flows"
 	"weir/internal/admin"
 	"weir/internal/conf"
@@ -136,6 +137,7 @@ func (a *App) startAdmin(plan *Plan) error {
 		return err
 	}
 	server.Handle("GET /_weir/clusters", elastic.ClustersHandler(a.liveClusters))
+	filters.Publish(server, a.keeper, a.way)
 	if err := server.Start(); err != nil {
 		return err
 	}
@@ -148,6 +150,15 @@ func (a *App) liveClusters() []*elastic.Cluster {
 	list := flows.Kept[*elastic.Cluster](a.keeper)
 	slices.SortFunc(list, func(x, y *elastic.Cluster) int { return strings.Compare(x.Name(), y.Name()) })
 	return list
+}
+
+// way returns the flows that a request to an entry meets.
+func (a *App) way(entry string, x *flows.Exchange) ([]*flows.Flow, error) {
+	plan := a.planning.Load()
+	if plan == nil || a.current.Load() == nil {
+		return nil, errors.New("no configuration is in force")
+	}
+	return plan.Way(entry, x)
 }
 
 // info is what the admin listener tells about the process.

@@ -128,6 +128,51 @@ func TestReloadPointsToAnotherCluster(t *testing.T) {
 	}
 }
 
+// The pages of the cache tell of the flows that are in force, before a reload and after.
+func TestPagesOfTheCache(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	ask(t, "PUT", es.URL()+"/i")
+	a, f := start(t, config(t, es.URL(), ""))
+	search := "http://" + a.Addr("main") + "/i/_search"
+	post := func(page, body string) string {
+		t.Helper()
+		resp, err := http.Post("http://"+a.AdminAddr()+page, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 200 {
+			t.Errorf("%s %s: %d %s %v", page, body, resp.StatusCode, text, err)
+		}
+		return string(text)
+	}
+	for round := range 2 {
+		ask(t, "GET", search)
+		if _, cache, _ := ask(t, "GET", search); !strings.HasPrefix(cache, "weir; hit") {
+			t.Fatalf("round %d: Cache-Status is %q, want a hit", round, cache)
+		}
+		if _, _, text := ask(t, "GET", "http://"+a.AdminAddr()+"/_weir/cache"); !strings.Contains(text, `"request":"GET /i/_search"`) {
+			t.Errorf("round %d: %s", round, text)
+		}
+		explained := post("/_weir/cache/explain", `{"entry":"main","method":"GET","path":"/i/_search"}`)
+		if !strings.Contains(explained, `"cacheable":true`) || !strings.Contains(explained, `"entry":{"key"`) {
+			t.Errorf("round %d: %s", round, explained)
+		}
+		if got := post("/_weir/cache/purge", `{"index":"i"}`); got != `{"purged":1}`+"\n" {
+			t.Errorf("round %d: %s", round, got)
+		}
+		f.set(config(t, es.URL(), "log: {level: warn}"))
+		if err := a.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := es.Count("/i/_search"); n != 2 {
+		t.Errorf("the cluster was asked %d times, want once a round", n)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestRefusedReloadChangesNothing(t *testing.T) {
 	es := estest.New(t, estest.Options{})
 	a, f := start(t, config(t, es.URL(), ""))

@@ -270,6 +270,15 @@ func (plan *Plan) cluster(name string, n *conf.Node, p *conf.Problems) *elastic.
 	return nil
 }
 
+// Way returns the flows that a request meets that comes to an entry. An empty name is the first entry.
+func (plan *Plan) Way(entry string, x *flows.Exchange) ([]*flows.Flow, error) {
+	e, err := plan.Entry(entry)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Routers[e.Router].Explain(x).Flows, nil
+}
+
 // Entry returns the entry called name, or the first one if name is empty.
 func (plan *Plan) Entry(name string) (flows.EntryConfig, error) {
 	names := make([]string, 0, len(plan.Entries))
