@@ -124,14 +124,13 @@ func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.due = began + int64(s.key.every)
-	if s.proven.Load() == 0 || s.token != fresh {
-		// A stamp that was taken before the first token may be older than a change that the token has seen.
-		if s.proven.Load() != 0 {
-			t.metrics.polls.Inc()
-		}
-		s.token = fresh
+	// The first token says nothing of changes. A stamp that was taken before it may be older than a change that the token has
+	// seen: such a stamp is never proven.
+	if s.proven.Load() != 0 && s.token != fresh {
+		t.metrics.polls.Inc()
 		s.version.Add(1)
 	}
+	s.token = fresh
 	if s.names == nil || !maps.Equal(s.names, names) {
 		s.names = names
 		clear(t.byName)
