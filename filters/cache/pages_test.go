@@ -316,7 +316,14 @@ func TestSearchesOfMultiAreKnown(t *testing.T) {
 			return nil
 		}
 		const lines = "{\"index\":\"a\"}\n{\"size\": 1}\n{\"index\":\"b\"}\n{\"size\":2}\n"
-		multi := func() { r.routed("/_msearch", lines, "Content-Type", "application/x-ndjson") }
+		multi := func() {
+			x := flows.Explaining("POST", "/_msearch", "Content-Type", "application/x-ndjson")
+			x.Request.Body.Replace([]byte(lines))
+			x.Trace.Flow = "main"
+			if err := r.serve("main", x); err != nil {
+				t.Fatal(err)
+			}
+		}
 		multi()
 		multi()
 		r.wantCalls(1)
