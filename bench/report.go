@@ -73,7 +73,7 @@ func (r result) table() [][]string {
 			fmt.Sprintf("%.0f", row.median(measurement.perSecond)),
 			fmt.Sprintf("%.2f", row.median(measurement.core)),
 			fmt.Sprintf("%.0f", row.median(measurement.perCPUSecond)),
-			latency(row.median(func(m measurement) float64 { return float64(m.p50) })),
+			latency(row.median(p50)),
 			latency(row.median(func(m measurement) float64 { return float64(m.p99) })),
 			"", "", r.judge(row).String(),
 		}
@@ -112,6 +112,12 @@ func (r result) judge(row row) judgement {
 			return judgement{}
 		}
 		return judgement{"under " + megabytes(idleAimBytes), row.idle.after-row.idle.before < idleAimBytes}
+	}
+	if r.name == crowdCase {
+		if row.name == r.rows[0].name {
+			return judgement{}
+		}
+		return judgement{fmt.Sprintf("p50 at most %.1f times", crowdAim), ratio(row, r.rows[0], p50) <= crowdAim}
 	}
 	aim, ok := r.aims[row.name]
 	if !ok || !r.comparable(row) {
