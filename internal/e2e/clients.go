@@ -38,6 +38,8 @@ var (
 	requirements []byte
 	//go:embed clients/package-lock.json
 	packageLock []byte
+	//go:embed clients/java/Suite.java
+	suiteJava []byte
 )
 
 // seen is what each client reports at the end.
@@ -60,7 +62,10 @@ func RunClients(t *testing.T, baseURL, engine string) {
 	})
 	t.Run("node", func(t *testing.T) {
 		dir := clientsDir(t, "package-lock.json", packageLock)
-		runSuite(t, "NODE_PATH="+filepath.Join(dir, "node", "node_modules"), "node", writeScript(t, "suite.js", suiteNode), library, baseURL)
+		suite := writeScript(t, "suite.js", suiteNode)
+		for _, compression := range []string{"", "gzip"} {
+			runSuite(t, "NODE_PATH="+filepath.Join(dir, "node", "node_modules"), "node", suite, library, baseURL, compression)
+		}
 	})
 	// go-elasticsearch refuses OpenSearch: it looks for Elasticsearch's product header.
 	if library == "elasticsearch" {
@@ -69,6 +74,19 @@ func RunClients(t *testing.T, baseURL, engine string) {
 			runSuite(t, "", filepath.Join(dir, "suite-go"), library, baseURL)
 		})
 	}
+}
+
+// RunJavaClient runs the low-level Java client, which looks for the cluster's nodes through baseURL and then sends to those
+// that it found. It returns their addresses (host:port), sorted.
+func RunJavaClient(t *testing.T, baseURL string) (nodes []string) {
+	t.Helper()
+	dir := clientsDir(t, filepath.Join("java", "Suite.java"), suiteJava)
+	java := "java"
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		java = filepath.Join(home, "bin", java)
+	}
+	path := filepath.Join(dir, "java", "classes") + string(os.PathListSeparator) + filepath.Join(dir, "java", "lib", "*")
+	return runSuite(t, "", java, "-XX:TieredStopAtLevel=1", "-cp", path, "Suite", baseURL)
 }
 
 // clientsDir returns the folder of the installed clients, in which the file called made tells from what one of them was
@@ -98,8 +116,28 @@ func writeScript(t *testing.T, name string, script []byte) string {
 	return path
 }
 
-// runSuite runs a client's suite with a further environment variable and checks the line that it prints.
-func runSuite(t *testing.T, env string, command ...string) {
+// runSuite runs a client's suite with a further environment variable and checks the line that it prints. It returns the
+// nodes to which the client has sent, if it tells.
+func runSuite(t *testing.T, env string, command ...string) (nodes []string) {
+	t.Helper()
+	stdout := runClient(t, env, command...)
+	var got struct {
+		Client, Version string
+		Nodes           []string
+		seen
+	}
+	if err := json.Unmarshal(stdout, &got); err != nil {
+		t.Fatalf("%s printed %q: %v", strings.Join(command, " "), stdout, err)
+	}
+	t.Logf("%s %s", got.Client, got.Version)
+	if diff := cmp.Diff(wantSeen, got.seen); diff != "" {
+		t.Errorf("%s: (-want +got)\n%s", got.Client, diff)
+	}
+	return got.Nodes
+}
+
+// runClient runs a client with a further environment variable and returns what it prints.
+func runClient(t *testing.T, env string, command ...string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clientLimit)
 	defer cancel()
@@ -114,15 +152,5 @@ func runSuite(t *testing.T, env string, command ...string) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, stderr.Bytes())
 	}
-	var got struct {
-		Client, Version string
-		seen
-	}
-	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
-		t.Fatalf("%s printed %q: %v", strings.Join(command, " "), stdout.Bytes(), err)
-	}
-	t.Logf("%s %s", got.Client, got.Version)
-	if diff := cmp.Diff(wantSeen, got.seen); diff != "" {
-		t.Errorf("%s: (-want +got)\n%s", got.Client, diff)
-	}
+	return stdout.Bytes()
 }

@@ -331,6 +331,7 @@ func oddProbes(engine string) (probes []probe) {
 	add("chunked in one chunk", post+"transfer-encoding: Chunked\r\n\r\n"+chunked(query, len(query)))
 	add("chunked, a chunk at a time", post+"Transfer-Encoding: chunked\r\n\r\n7\r\n"+query[:7]+"\r\n"+chunked(query[7:], 100))
 	add("chunked with extensions", post+"Transfer-Encoding: chunked\r\n\r\n"+fmt.Sprintf("%X;a=b;c=\"d\"\r\n%s\r\n0;e\r\n\r\n", len(query), query))
+	add("chunked with trailers", post+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n"+strings.TrimSuffix(chunked(query, 20), "\r\n")+"X-Sum: 1\r\n\r\n", request("GET", "/twin-~/_count", ""))
 	add("chunked without anything", post+"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", request("GET", "/twin-~/_count", ""))
 	add("length 0", post+"Content-Length: 0\r\n\r\n", request("GET", "/twin-~/_count", ""))
 	add("chunked bulk", "POST /twin-~/_bulk HTTP/1.1\r\nHost: node.test\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"+chunked(doc+"\n", 5))

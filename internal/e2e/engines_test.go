@@ -30,8 +30,13 @@ func TestEngines(t *testing.T) {
 			t.Run("clients through weir", func(t *testing.T) {
 				RunClients(t, newSite(t, cluster, highLimit).start().url, engine)
 			})
+			if engine != searchnode.OpenSearch2 { // what tools see of OpenSearch is the same in 2 and 3
+				t.Run("sniffing client", func(t *testing.T) { testSniffingClient(t, cluster) })
+				t.Run("elasticdump", func(t *testing.T) { testElasticdump(t, cluster) })
+			}
 			if engine != searchnode.OpenSearch3 { // OpenSearch 2 has the same front
 				t.Run("same bytes", func(t *testing.T) { testDifferential(t, cluster, engine) })
+				t.Run("silent connections", func(t *testing.T) { testConnectionsThatNodesLeaveSilent(t, cluster) })
 			}
 			if engine != searchnode.Elasticsearch7 { // it has no scripts here, see package searchnode
 				t.Run("search ends with its client", func(t *testing.T) { testSearchEndsWithItsClient(t, cluster) })

@@ -45,8 +45,9 @@ func swap(old, fresh string) edit {
 type site struct {
 	tb          testing.TB
 	dir         string
-	addr, admin string // of the entry and, for the first process, of the admin listener
-	text        string // of gateway.yml
+	addr, admin string                            // of the entry and, for the first process, of the admin listener
+	text        string                            // of gateway.yml
+	build       func() (binary string, err error) // buildGateway if nil
 }
 
 // newSite makes a folder with the classic file in which only addresses are others, changed by edits. What the classic file
@@ -134,7 +135,11 @@ func (s *site) start() *gateway { return s.startAs(s.admin) }
 // startAs is start for a gateway whose admin listener is expected at another address than the configured one.
 func (s *site) startAs(admin string) *gateway {
 	s.tb.Helper()
-	binary, err := buildGateway()
+	build := s.build
+	if build == nil {
+		build = buildGateway
+	}
+	binary, err := build()
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -1,7 +1,8 @@
 // Runs an official Node.js client through the calls that applications make most, and checks each answer.
 //
-//     NODE_PATH=.../node_modules node suite.js elasticsearch|opensearch BASE_URL
+//     NODE_PATH=.../node_modules node suite.js elasticsearch|opensearch BASE_URL [gzip]
 //
+// With gzip all bodies are sent compressed, and answers are asked for in that form.
 // Prints one line of JSON with what was seen. Ends with 1 and the reason on standard error at the first mismatch. No
 // search is sent twice, so that a cache between client and cluster, which may answer a repeated one from before a write,
 // is no mismatch.
@@ -11,7 +12,7 @@ const assert = require("node:assert/strict");
 const fs = require("node:fs");
 const path = require("node:path");
 
-const [name, url] = process.argv.slice(2);
+const [name, url, compression] = process.argv.slice(2);
 const package_ = { elasticsearch: "@elastic/elasticsearch", opensearch: "@opensearch-project/opensearch" }[name];
 const { Client, errors } = require(package_);
 
@@ -115,7 +116,7 @@ async function run(client, index) {
 
 async function main() {
   // No retries: what goes wrong once must show.
-  const client = new Client({ node: url, maxRetries: 0, requestTimeout: 30000 });
+  const client = new Client({ node: url, maxRetries: 0, requestTimeout: 30000, compression: compression || false });
   const index = `clients-node-${name}-${process.pid}`;
   await client.indices.delete({ index }, { ignore: [404] });
   let seen;
@@ -128,7 +129,7 @@ async function main() {
   // Read, not required: the older package does not export it.
   const about = path.join(path.dirname(require.resolve(package_)), "package.json");
   const { version } = JSON.parse(fs.readFileSync(about, "utf8"));
-  console.log(JSON.stringify({ client: `node/${name}`, version, ...seen }));
+  console.log(JSON.stringify({ client: `node/${name}${compression ? " with gzip" : ""}`, version, ...seen }));
 }
 
 main().catch((e) => {

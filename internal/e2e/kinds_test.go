@@ -1,0 +1,371 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/elastic/estest"
+)
+
+// ownCalls returns the calls of a cluster that tests have marked: the gateway makes others of its own.
+func ownCalls(c *estest.Cluster) (calls []*estest.Call) {
+	for _, call := range c.Calls() {
+		if call.Header.Get("X-Mark") != "" {
+			calls = append(calls, call)
+		}
+	}
+	return calls
+}
+
+// A rule and the node read the same path: no spelling leads around it (traefik/traefik#12360, ruflin/Elastica#501).
+func TestRulesReadPathsAsNodesDo(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	const rules = `  - name: main
+    default_flow: refused
+    rules:
+      - {index: [allowed], flow: main}
+`
+	const refused = `  - name: refused
+    filter:
+      - echo: {message: refused}
+`
+	g := newPlainSite(t, c.URL(), "", swap("  - {name: main, default_flow: main}\n", rules), swap("flow:\n", "flow:\n"+refused)).start()
+	awaitNodes(t, g, 1)
+	conn := dial(t, g.addr)
+	f := func(target string, passes bool) {
+		t.Helper()
+		c.Forget()
+		conn.send(t, "GET "+target+" HTTP/1.1\r\nHost: weir.test\r\nX-Mark: 1\r\n\r\n")
+		_, body, _, err := conn.read(false)
+		if err != nil {
+			t.Fatalf("%s: %v", target, err)
+		}
+		calls := ownCalls(c)
+		switch {
+		case !passes && (len(calls) > 0 || body != "refused"):
+			t.Errorf("%s came to the node %d times, was answered with %s; want it refused", target, len(calls), body)
+		case passes && (len(calls) != 1 || calls[0].Target != target):
+			t.Errorf("%s came to the node as %v, want it once", target, calls)
+		}
+	}
+	f("/allowed/_search", true)
+	f("/allowed/_doc/..%2Fx", true) // a document called ../x
+	f("/allowed/_doc/orders%2F17", true)
+	f("/%61llowed/_search", true)
+	f("/allowed,allowed/_search", true)
+	f("/other/_search", false)
+	f("/allowed,other/_search", false)
+	f("/allowed%2Cother/_search", false)
+	f("/allowed%2cother/_search", false)
+	// Nodes do not resolve dots, so these are about the index that is allowed; the node has no handler for them.
+	f("/allowed/../other/_search", true)
+	f("/allowed/../_cluster/settings", true)
+	f("/allowed/%2e%2e/other/_search", true)
+	f("//allowed/_search", false) // every index, for Elasticsearch 7
+	f("//other/_search", false)
+	f("/_search", false)
+	f("/_all/_search", false)
+	f("/*/_search", false)
+	f("/allowed*/_search", false)
+	f("/_cluster/settings", false)
+	f("/_bulk", false)
+	f("//_bulk", false)
+	f("/r:allowed/_search", false)
+	f("/allowed%00/_search", false)
+}
+
+// What fails at the gateway is no fact about the cluster: never 404, 410 or 401, on which clients act
+// (elastic/kibana#135542); JSON in the node's shape, without its product header (elastic/elasticsearch-js#701).
+func TestFailuresOfTheGatewayAreNoFactsOfTheCluster(t *testing.T) {
+	dead := "http://" + freeAddress(t)
+	live := estest.New(t, estest.Options{}).URL()
+	f := func(name string, status int, s *site) {
+		t.Run(name, func(t *testing.T) {
+			g := s.start()
+			g.get("/first") // which a limit lets through
+			for _, request := range []string{
+				request("GET", "/.kibana", ""), request("HEAD", "/i", ""), request("GET", "/i/_doc/1", ""), request("GET", "/", ""), request("GET", "/i/_search", matchAll), request("POST", "/_bulk", bulkLines),
+				request("POST", "/_msearch", "{}\n{}\n"), request("GET", "/_cat/indices", "", "Accept: text/plain"), request("DELETE", "/i", ""), request("POST", "/_search/scroll", `{"scroll_id":"x"}`),
+			} {
+				line, _, _ := strings.Cut(request, "\r\n")
+				conn := dial(t, g.addr)
+				conn.send(t, request)
+				r, err := conn.readReply(strings.HasPrefix(request, "HEAD"))
+				if err != nil {
+					t.Errorf("%s: %v", line, err)
+					continue
+				}
+				if want := fmt.Sprintf("HTTP/1.1 %d ", status); !strings.HasPrefix(r.line, want) {
+					t.Errorf("%s: %s, want %s", line, r.line, want)
+				}
+				if got := r.field("x-elastic-product"); got != "" {
+					t.Errorf("%s: the gateway's own answer says that it comes from %s", line, got)
+				}
+				if r.field("x-weir-error") == "" || !strings.HasPrefix(r.field("content-type"), "application/json") {
+					t.Errorf("%s: fields are %q, want JSON and a field that names the gateway", line, r.fields)
+				}
+				if strings.HasPrefix(request, "HEAD") {
+					continue
+				}
+				var failed struct {
+					Status int
+					Error  struct {
+						RootCause []struct{ Type, Reason string } `json:"root_cause"`
+						Type      string
+						Reason    string
+					}
+				}
+				if err := json.Unmarshal([]byte(r.body), &failed); err != nil || failed.Status != status || failed.Error.Type == "" || failed.Error.Reason == "" || len(failed.Error.RootCause) != 1 {
+					t.Errorf("%s: body %s (%v) is not a node's error with status %d", line, r.body, err, status)
+				}
+			}
+		})
+	}
+	f("no node", http.StatusServiceUnavailable, newPlainSite(t, dead, ""))
+	f("switched off", http.StatusServiceUnavailable, newPlainSite(t, live, "", swap("{name: default, endpoint", "{name: default, enabled: false, endpoint")))
+	f("denied", http.StatusForbidden, newPlainSite(t, live, "      - request_header_filter: {include: {X-Never: sent}}\n"))
+	f("limited", http.StatusTooManyRequests, newPlainSite(t, live, "      - rate_limit: {rules: [{pattern: \".*\", max_qps: 0.001, burst: 1}]}\n"))
+}
+
+// The product header that official clients look for comes from the node alone, on hits as on misses
+// (elastic/elasticsearch-py#1677).
+func TestProductHeaderIsTheNodesOwn(t *testing.T) {
+	f := func(flavor estest.Flavor, want string) {
+		t.Helper()
+		c := estest.New(t, estest.Options{Flavor: flavor})
+		fill(t, newClient(t), c.URL(), "i")
+		g := newPlainSite(t, c.URL(), "      - cache: {ttl: 1h}\n").start()
+		awaitNodes(t, g, 1)
+		until(t, 30*time.Second, func(ctx context.Context) error {
+			a, err := g.ask(ctx, http.MethodGet, g.url+"/i/_search?q=n:1", "")
+			if err != nil {
+				return err
+			}
+			cached := a.header.Get("Cache-Status")
+			if got := a.header.Get("X-Elastic-Product"); got != want {
+				t.Errorf("%s: X-elastic-product is %q, want %q", cached, got, want)
+			}
+			if !strings.HasPrefix(cached, "weir; hit") {
+				return fmt.Errorf("no hit yet: %s", cached)
+			}
+			return nil
+		})
+		if got := g.get("/").header.Get("X-Elastic-Product"); got != want {
+			t.Errorf("GET /: X-elastic-product is %q, want %q", got, want)
+		}
+	}
+	f(estest.Elasticsearch8, "Elasticsearch")
+	f(estest.OpenSearch3, "")
+}
+
+// What moves or opens something on the nodes is asked each time, with all of its parameters: scrolls, points in time, other
+// cursors, and the root by which clients learn the version (elastic/elasticsearch-hadoop#657, elastic/beats#29683).
+func TestCursorsAndTheRootAreNeverAnsweredTwice(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	fill(t, newClient(t), c.URL(), "i")
+	g := newPlainSite(t, c.URL(), "      - cache: {ttl: 1h}\n").start()
+	awaitNodes(t, g, 1)
+	conn := dial(t, g.addr)
+	f := func(method, target, body string) {
+		t.Helper()
+		c.Forget()
+		for range 3 {
+			conn.send(t, request(method, target, body, "X-Mark: 1"))
+			if _, _, _, err := conn.read(false); err != nil {
+				t.Fatalf("%s %s: %v", method, target, err)
+			}
+		}
+		var got []string
+		for _, call := range ownCalls(c) {
+			got = append(got, call.Method+" "+call.Target+" "+string(call.Body))
+		}
+		if want := slices.Repeat([]string{method + " " + target + " " + body}, 3); !slices.Equal(got, want) {
+			t.Errorf("the node got %q, want %q", got, want)
+		}
+	}
+	f("GET", "/", "")
+	f("POST", "/i/_search?scroll=5m&size=50&preference=_shards:0%7C_only_nodes:abc&_source=n", `{"sort":["_doc"]}`)
+	f("GET", "/i/_search?scroll=5m", "")
+	f("POST", "/_search/scroll", `{"scroll":"1m","scroll_id":"c2Nyb2xs"}`)
+	f("GET", "/_search/scroll?scroll_id=c2Nyb2xs", "")
+	f("GET", "/_search/scroll/c2Nyb2xs?scroll=1m", "")
+	f("POST", "/i/_pit?keep_alive=1m", "")
+	f("POST", "/i/_search/point_in_time?keep_alive=1m", "")
+	f("POST", "/_search", `{"pit":{"id":"abc","keep_alive":"1m"},"sort":["n"]}`)
+	f("GET", "/_search", `{"size":2,"pit":{"id":"abc"}}`)
+	f("GET", "/_search?source=%7B%22pit%22%3A%7B%22id%22%3A%22abc%22%7D%7D&source_content_type=application/json", "")
+	f("POST", "/i/_async_search?wait_for_completion_timeout=1s", `{}`)
+	f("GET", "/_async_search/abc", "")
+	f("POST", "/_sql", `{"cursor":"abc"}`)
+	f("POST", "/_sql", `{"query":"SELECT n FROM i","fetch_size":2}`)
+	f("GET", "/_search_shards", "")
+}
+
+// Nodes learn of callers by the callers' own words, and the gateway's rights stay its own (elastic/kibana#17804).
+func TestCredentialsAreTheCallersOwn(t *testing.T) {
+	c := estest.New(t, estest.Options{Users: []estest.User{{Name: "gw", Password: "of-weir"}, {Name: "alice", Password: "a"}, {Name: "bob", Password: "b"}}})
+	basic := func(user, password string) string {
+		return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+	}
+	g := newPlainSite(t, c.URL(), "", swap("{name: default, ", "{name: default, basic_auth: {username: gw, password: \"${WEIR_E2E}\"}, "))
+	t.Setenv("WEIR_E2E", "of-weir")
+	running := g.start()
+	awaitNodes(t, running, 1)
+	conn := dial(t, running.addr)
+	callers := []struct {
+		field  string
+		status string
+	}{
+		{basic("alice", "a"), "200"}, {"", "401"}, {basic("bob", "b"), "200"}, {basic("bob", "wrong"), "401"}, {"", "401"}, {"Authorization: ApiKey eA==", "401"}, {basic("alice", "a"), "200"},
+	}
+	for round := range 3 {
+		for i, caller := range callers {
+			c.Forget()
+			fields := []string{"X-Mark: 1"}
+			if caller.field != "" {
+				fields = append(fields, caller.field)
+			}
+			conn.send(t, request("GET", "/_cat/indices", "", fields...))
+			r, err := conn.readReply(false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(r.line, "HTTP/1.1 "+caller.status) {
+				t.Errorf("round %d, caller %d (%s): %s, want %s: %s", round, i, caller.field, r.line, caller.status, r.body)
+			}
+			if caller.status == "401" && r.field("www-authenticate") == "" {
+				t.Errorf("round %d, caller %d: the node's 401 came without its challenge: %q", round, i, r.fields)
+			}
+			for _, call := range ownCalls(c) {
+				if got, want := call.Header.Get("Authorization"), strings.TrimPrefix(caller.field, "Authorization: "); got != want {
+					t.Errorf("round %d, caller %d: the node got the credentials %q, want %q", round, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// No secret comes to be where people and other programs read: the log, the metrics, the admin listener, the records on disk
+// (logstash-plugins/logstash-output-elasticsearch#526).
+func TestSecretsAreWrittenNowhere(t *testing.T) {
+	const own, callers = "p4ss-of-the-gateway", "s3cret-of-a-caller"
+	dead := freeAddress(t)
+	s := newSite(t, "http://"+dead, swap("password: changeme", "password: \"${WEIR_E2E}\""))
+	t.Setenv("WEIR_E2E", own)
+	g := s.start()
+	basic := base64.StdEncoding.EncodeToString([]byte("u:" + callers))
+	for _, fields := range [][]string{
+		{"Authorization: Basic " + basic}, {"Authorization: ApiKey " + callers}, {"Authorization: Bearer " + callers}, {"Cookie: sid=" + callers}, {"Proxy-Authorization: Basic " + basic}, {"X-Api-Key: " + callers},
+		{"es-secondary-authorization: Basic " + basic},
+	} {
+		for _, path := range []string{"/i/_search", "/_security/user/u?token=" + callers + "&password=" + callers, "/_bulk?api_key=" + callers} {
+			fields := append(slices.Clone(fields), "CACHE: true")
+			if a, err := g.ask(t.Context(), http.MethodPost, g.url+path, `{"password":"`+callers+`"}`, fields...); err != nil || a.status != http.StatusServiceUnavailable {
+				t.Errorf("%s: status %d, %v", path, a.status, err)
+			} else if secret := findSecret(a.body, own, callers, basic); secret != "" {
+				t.Errorf("the answer has %s: %s", secret, a.body)
+			}
+		}
+	}
+	for _, path := range []string{"/metrics", "/_weir/clusters", "/_weir/config", "/readyz", "/healthz", "/_weir/queues"} {
+		a, err := g.ask(t.Context(), http.MethodGet, g.adminURL+path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if secret := findSecret(a.body, own, callers, basic); secret != "" {
+			t.Errorf("%s has %s: %.2000s", path, secret, a.body)
+		}
+	}
+	g.stop()
+	if secret := findSecret([]byte(g.log.String()), own, callers, basic); secret != "" {
+		t.Errorf("the log has %s:\n%s", secret, g.log)
+	}
+	records := 0
+	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if secret := findSecret(text, own, callers, basic); secret != "" {
+			t.Errorf("%s has %s", path, secret)
+		}
+		records += bytes.Count(text, []byte("/_security/user/u"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if records == 0 {
+		t.Error("no record of the requests was found on disk: their secrets were looked for in nothing")
+	}
+}
+
+// findSecret returns the secret that a text has, "" if none.
+func findSecret(text []byte, secrets ...string) string {
+	for _, s := range secrets {
+		if bytes.Contains(text, []byte(s)) {
+			return s
+		}
+	}
+	return ""
+}
+
+// Clients that look for nodes through the gateway find the gateway, coded answers or not (olivere/elastic#57).
+func TestSniffedAddressesAreTheGateways(t *testing.T) {
+	c := estest.New(t, estest.Options{Nodes: 2, Gzip: true})
+	g := newPlainSite(t, c.URL(), "      - rewrite_addresses: {}\n").start()
+	awaitNodes(t, g, 2)
+	plain := newPlainSite(t, c.URL(), "").start()
+	f := func(path, name string) {
+		t.Helper()
+		for _, via := range []*gateway{g, plain} {
+			a := via.get(path, "Accept-Encoding: gzip;q=0.5, identity")
+			n := strings.Count(string(a.body), `"`+name+`":"`+via.addr+`"`)
+			if via == g && n != 2 || via == plain && n != 0 {
+				t.Errorf("%s: the gateway's own address is there %d times: %s", path, n, a.body)
+			}
+		}
+	}
+	f("/_nodes/http", "publish_address")
+	f("/_nodes/_all/http", "publish_address")
+	f("/_nodes", "publish_address")
+	f("/_nodes/http?pretty=false&filter_path=nodes.*.http.publish_address", "publish_address")
+	f("/_cluster/state", "transport_address")
+	f("/_cluster/state/nodes", "transport_address")
+}
+
+// testConnectionsThatNodesLeaveSilent sends what nodes refuse without ever answering on that connection again: too many bytes
+// of fields, and on Elasticsearch 7.17 two X-Opaque-Ids. Whoever comes next must not get such a connection.
+func testConnectionsThatNodesLeaveSilent(t *testing.T, cluster string) {
+	g := newPlainSite(t, cluster, "").start()
+	awaitNodes(t, g, 1)
+	for _, fields := range [][]string{{"X-Long: " + strings.Repeat("a", 9000)}, {"X-Opaque-Id: a", "X-Opaque-Id: b"}} {
+		for range 3 {
+			conn := dial(t, g.addr)
+			conn.send(t, request("GET", "/_cluster/health", "", fields...))
+			r, err := conn.readReply(false)
+			if err != nil {
+				t.Errorf("fields %.40q: %v", fields, err)
+			}
+			t.Logf("fields %.40q: %s", fields, r.line)
+			for range 3 {
+				next := dial(t, g.addr)
+				next.send(t, request("GET", "/_cluster/health", ""))
+				if r, err := next.readReply(false); err != nil || !strings.HasPrefix(r.line, "HTTP/1.1 200 ") {
+					t.Errorf("after fields %.40q the next caller gets %s, %v", fields, r.line, err)
+				}
+			}
+		}
+	}
+}
