@@ -36,7 +36,7 @@ func (x *Exchange) Detach(limit time.Duration) *Exchange {
 	r, q := &d.Request, &x.Request
 	r.Method, r.Host, r.User = a.copy(q.Method), a.copy(q.Host), a.copy(q.User)
 	r.setTarget(a.copy(q.Target))
-	r.HTTP10, r.TLS, r.Peer, r.ClientIP = q.HTTP10, q.TLS, q.Peer, q.ClientIP
+	r.HTTP10, r.TLS, r.Peer, r.ClientIP, r.Cert = q.HTTP10, q.TLS, q.Peer, q.ClientIP, q.Cert
 	a.header(&r.Header, &q.Header)
 	r.Body.data = a.copy(q.Body.data)
 	r.Body.budget, d.Response.Body.budget = q.Body.budget, x.Response.Body.budget

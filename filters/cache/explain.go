@@ -117,8 +117,9 @@ func (l *lookup) explain(x *flows.Exchange) Explanation {
 		for i := range m.items {
 			it, s := &m.items[i], &m.searches.List[i]
 			r := query.Request{
-				API: "search", Method: x.Request.Method, Header: &m.header, Index: it.index, RawQuery: s.RawQuery, Body: s.Body, Address: t.address[:],
+				API: "search", Method: x.Request.Method, Header: &m.header, Index: it.index, RawQuery: s.RawQuery, Body: s.Body,
 			}
+			t.caller(x, l.options.ByAddress, &r)
 			one := Explanation{API: "search", Reason: string(query.ReasonArguments), Because: sentences[query.ReasonArguments]}
 			if !s.Unknown {
 				one = probe.explainSearch(x, &t, &r)

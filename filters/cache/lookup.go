@@ -199,10 +199,7 @@ func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		API: c.Name, Method: x.Request.Method, Index: c.Index, Type: c.Param("type"), RawQuery: x.Request.Query,
 		Header: &x.Request.Header, Body: body,
 	}
-	if l.options.ByAddress {
-		t.address = x.Request.ClientIP.As16()
-		r.Address = t.address[:]
-	}
+	t.caller(x, l.options.ByAddress, r)
 	return "", nil
 }
 

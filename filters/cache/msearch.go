@@ -112,10 +112,7 @@ func (l *lookup) judgeMulti(x *flows.Exchange, t *ticket) (m *multi, why query.R
 		return nil, query.ReasonRequestType, nil
 	}
 	r := query.Request{API: "search", Method: x.Request.Method, Header: &m.header}
-	if l.options.ByAddress {
-		t.address = x.Request.ClientIP.As16()
-		r.Address = t.address[:]
-	}
+	t.caller(x, l.options.ByAddress, &r)
 	m.items = make([]item, len(m.searches.List))
 	first := map[query.Key]int{}
 	keys := 0

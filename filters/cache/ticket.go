@@ -35,6 +35,7 @@ type ticket struct {
 
 	scratch []byte // what is written into the exchange
 	address [16]byte
+	cert    []byte // who vouches for whom in the client's certificate
 }
 
 // ticketOf is where the ticket stands in an exchange.
@@ -66,6 +67,19 @@ func (t *ticket) Release() {
 	t.open, t.offered, t.stored, t.entry, t.why = false, false, false, nil, ""
 	t.scratch, t.address = t.scratch[:0], [16]byte{}
 	t.shared.tickets.Put(t)
+}
+
+// caller adds to r who asks beyond what the header says. A certificate is known by issuer and subject, so that one that was
+// renewed is the same caller.
+func (t *ticket) caller(x *flows.Exchange, byAddress bool, r *query.Request) {
+	if cert := x.Request.Cert; cert != nil {
+		t.cert = append(append(t.cert[:0], cert.RawIssuer...), cert.RawSubject...)
+		r.Certificate = t.cert
+	}
+	if byAddress {
+		t.address = x.Request.ClientIP.As16()
+		r.Address = t.address[:]
+	}
 }
 
 var (

@@ -1,0 +1,161 @@
+package cache
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"weir/flows"
+)
+
+// Here are mistakes of other caches in front of Elasticsearch that have no better place.
+
+// POST searches with different bodies shared one entry (sonyseng/json-caching-proxy#1, trickstercache/trickster#597).
+func TestTheBodyIsPartOfTheQuestionWhereverItStands(t *testing.T) {
+	both(t, func(t *testing.T, r *rig) {
+		inURL := func(body string) string {
+			return "/i/_search?source_content_type=application/json&source=" + url.QueryEscape(body)
+		}
+		get := func(target, body string, fields ...string) string {
+			x := flows.Explaining("GET", target, fields...)
+			x.Request.Body.Replace([]byte(body))
+			if err := r.serve("main", x); err != nil {
+				t.Fatal(err)
+			}
+			return bodyOf(x)
+		}
+		one := bodyOf(r.ask("/i/_search", `{"size":1}`))
+		two := bodyOf(r.ask("/i/_search", `{"size":2}`))
+		none := get("/i/_search", "")
+		r.wantCalls(3)
+		// Each of these is one of the searches above.
+		for _, c := range []struct{ got, want string }{
+			{get("/i/_search", `{"size":1}`, "Content-Type", "application/json"), one},
+			{get("/i/_search", ` { "size" : 2 } `, "Content-Type", "application/json"), two},
+			{get(inURL(`{"size":1}`), ""), one},
+			{get(inURL(`{"size": 2}`), ""), two},
+			{bodyOf(r.ask("/i/_search", `{}`)), none},
+		} {
+			if c.got != c.want {
+				t.Errorf("got %s, want %s", c.got, c.want)
+			}
+		}
+		r.wantCalls(3)
+	})
+}
+
+// Two who open a cursor at once shared one, and each call moved it for both (elastic/elasticsearch#25674, ICIJ/datashare#464).
+func TestCursorsAreNeverShared(t *testing.T) {
+	for _, c := range []struct{ target, body string }{
+		{"/i/_search?scroll=1m", `{}`},
+		{"/_search/scroll", `{"scroll_id":"x"}`},
+		{"/i/_pit?keep_alive=1m", ``},
+		{"/_search", `{"pit":{"id":"x"}}`},
+		{"/i/_async_search", `{"size":0}`},
+		{"/_sql", `{"cursor":"x"}`},
+	} {
+		bubbles(t, func(t *testing.T, r *rig) {
+			running := make(chan struct{})
+			whole := r.node
+			r.node = func(x *flows.Exchange, call int64) error { <-running; return whole(x, call) }
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() { r.ask(c.target, c.body) })
+			}
+			synctest.Wait()
+			r.wantCalls(2) // both at once: nobody waits for the other
+			close(running)
+			wg.Wait()
+			r.ask(c.target, c.body)
+			r.wantCalls(3)
+		})
+	}
+}
+
+// Numbers came back as others because a layer in between decoded them (elastic/elasticsearch#48074, elastic/kibana#236226).
+func TestAnswersAreGivenByteForByte(t *testing.T) {
+	const one = `{"took":1,"timed_out":false,"_shards":{"total":1,"successful":1,"skipped":0,"failed":0},` +
+		`"hits":{"hits":[{"_id":"1","_source":{"id":742241735434043391,"n":1.0,"e":1e2,"z":-0,"f":0.1000,"s":"\u00e9\/"},"sort":[9223372036854775807]}]}}`
+	both(t, func(t *testing.T, r *rig) {
+		r.node = func(x *flows.Exchange, _ int64) error { reply(x, 200, one); return nil }
+		for range 2 {
+			if got := bodyOf(r.ask("/i/_search", `{}`)); got != one {
+				t.Errorf("got %s", got)
+			}
+		}
+		r.wantCalls(1)
+		x := flows.Explaining("POST", "/_msearch", "Content-Type", "application/x-ndjson")
+		x.Request.Body.Replace([]byte("{\"index\":\"i\"}\n{}\n"))
+		if err := r.serve("main", x); err != nil {
+			t.Fatal(err)
+		}
+		if got := bodyOf(x); !strings.Contains(got, one[:len(one)-1]) {
+			t.Errorf("in a _msearch: %s", got)
+		}
+		r.wantCalls(1)
+	})
+}
+
+// The parameter that keeps a request out was not seen, or was seen where it was not (infinilabs/gateway 1.6.0, 1.9.0).
+func TestOwnSwitchWhereverItStands(t *testing.T) {
+	f := func(query string, passes bool) {
+		t.Helper()
+		r := newRig(t, classic)
+		r.ask("/i/_search?"+query, `{}`)
+		x := r.ask("/i/_search?"+query, `{}`)
+		if got := field(x, "cache-status") == "weir; fwd=bypass; detail=no-cache-argument"; got != passes {
+			t.Errorf("%s: %s", query, field(x, "cache-status"))
+		}
+	}
+	f("no_cache=true", true)
+	f("no_cache", true)
+	f("no_cache=true&size=1&from=0", true)
+	f("size=1&no_cache=true&from=0", true)
+	f("size=1&from=0&no_cache=true", true)
+	f("size=1&n%6f_cache=true", true)
+	f("no_cache=false", false)
+	f("x=no_cache", false)
+	f("q=no_cache%3Dtrue", false)
+	f("xno_cache=true", false)
+}
+
+// Callers who are told apart by their certificates shared answers (trickstercache/trickster#139 for Authorization).
+func TestCertificatesTellCallersApart(t *testing.T) {
+	subject := func(issuer, name string) *x509.Certificate {
+		raw := func(name string) []byte {
+			der, err := asn1.Marshal(pkix.Name{CommonName: name}.ToRDNSequence())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return der
+		}
+		return &x509.Certificate{RawIssuer: raw(issuer), RawSubject: raw(name)}
+	}
+	both(t, func(t *testing.T, r *rig) {
+		ask := func(cert *x509.Certificate) *flows.Exchange {
+			x := plain()
+			x.Request.Cert = cert
+			if err := r.serve("main", x); err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		callers := []*x509.Certificate{nil, subject("ca", "alice"), subject("ca", "bob"), subject("other", "alice"), subject("c", "aalice")}
+		for round := range 2 {
+			for i, cert := range callers {
+				if n := answeredBy(t, ask(cert)); n != i+1 {
+					t.Errorf("round %d: caller %d got the answer of call %d", round, i, n)
+				}
+			}
+		}
+		if x := ask(subject("ca", "alice")); x.Trace.Outcome != flows.Hit {
+			t.Errorf("a renewed certificate: %s", field(x, "cache-status"))
+		}
+		r.wantCalls(int64(len(callers)))
+	})
+}
