@@ -29,6 +29,7 @@ func Register(r *flows.Registry) {
 	flows.Register(r, debug.Echo())
 	flows.Register(r, debug.Drop())
 	flows.Register(r, limit.RateLimit())
+	flows.Register(r, limit.Concurrency())
 	flows.Register(r, log.RequestLogging())
 	flows.Register(r, route.Flow())
 	flows.Register(r, transform.RequestHeaderFilter())

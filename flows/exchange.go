@@ -226,14 +226,21 @@ func (v *Var[T]) Get(x *Exchange) *T {
 	return nil
 }
 
-// reset gives back what the exchange holds and makes it ready for the next request.
-func (x *Exchange) reset() {
+// End tells what filters gave to ReleaseWith that the answer has been written. The entry does that for its exchanges; for
+// one that Explaining made it is for whoever served it.
+func (x *Exchange) End() {
 	for i := range x.cleanups {
 		x.cleanups[i].Release()
 		x.cleanups[i] = nil
 	}
+	x.cleanups = x.cleanups[:0]
+}
+
+// reset gives back what the exchange holds and makes it ready for the next request.
+func (x *Exchange) reset() {
+	x.End()
 	clear(x.vars)
-	x.cleanups, x.vars = x.cleanups[:0], x.vars[:0]
+	x.vars = x.vars[:0]
 	x.Request.Header.Reset()
 	x.Request.Body.reset()
 	x.Request.Method, x.Request.Host, x.Request.User = nil, nil, nil

@@ -66,9 +66,16 @@ func (l *Limit) span(cost int64) int64 {
 }
 
 // decide tells whether cost units pass at now, for a key whose TAT is tat, and the TAT after that. A cost above the burst
-// passes a rested key and leaves a debt, since it could never pass otherwise.
+// passes a rested key and leaves a debt, since it could never pass otherwise. A cost of 0 is one that is known only when the
+// answer is there: it passes while the burst is not used up, and bill charges it.
 func (l *Limit) decide(tat, now, cost int64) (next int64, d Decision) {
 	rest := max(tat-now, 0)
+	if cost == 0 {
+		if rest < l.tolerance {
+			return tat, Decision{OK: true, Remaining: (l.tolerance - rest) / l.interval}
+		}
+		return tat, Decision{Wait: time.Duration(rest - l.tolerance + 1)}
+	}
 	used := rest + l.span(cost)
 	switch {
 	case used <= l.tolerance, cost > l.burst && rest == 0:
@@ -77,4 +84,14 @@ func (l *Limit) decide(tat, now, cost int64) (next int64, d Decision) {
 		return tat, Decision{Wait: time.Duration(rest), Remaining: max(l.tolerance-rest, 0) / l.interval}
 	}
 	return tat, Decision{Wait: time.Duration(used - l.tolerance), Remaining: max(l.tolerance-rest, 0) / l.interval}
+}
+
+// bill returns the TAT of a key after cost units that nobody asked about, however far in debt that leaves it.
+func (l *Limit) bill(tat, now, cost int64) int64 {
+	return now + min(max(tat-now, 0)+l.span(cost), maxSpan)
+}
+
+// rested returns after how long a key of which so many units remain has its whole burst again.
+func (l *Limit) rested(remaining int64) time.Duration {
+	return time.Duration(l.tolerance - min(remaining, l.burst)*l.interval)
 }

@@ -159,3 +159,33 @@ func TestDebt(t *testing.T) {
 		}
 	})
 }
+
+// TestBilled holds the same of what is charged afterwards: a key that is in debt gets nothing until it has paid it off.
+func TestBilled(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := shape(t, time.Millisecond, 10)
+		var now, tat, sum, biggest int64
+		for range 60 {
+			next, d := l.decide(tat, now, 0)
+			switch {
+			case next != tat:
+				t.Fatal("asking was charged")
+			case d.OK:
+				cost := rapid.Int64Range(0, 100).Draw(t, "cost")
+				tat = l.bill(tat, now, cost)
+				sum, biggest = sum+cost, max(biggest, cost)
+			default:
+				if _, early := l.decide(tat, now+int64(d.Wait)-1, 0); early.OK {
+					t.Fatalf("admitted before the wait of %s is over", d.Wait)
+				}
+				if _, after := l.decide(tat, now+int64(d.Wait), 0); !after.OK {
+					t.Fatalf("refused after the wait of %s", d.Wait)
+				}
+			}
+			if allowed := 10 + biggest + now/int64(time.Millisecond); sum > allowed {
+				t.Fatalf("%d units used by %s, at most %d are allowed", sum, time.Duration(now), allowed)
+			}
+			now += rapid.Int64Range(0, int64(20*time.Millisecond)).Draw(t, "pause")
+		}
+	})
+}

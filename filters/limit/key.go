@@ -3,15 +3,21 @@ package limit
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
 	"weir/elastic/api"
 	"weir/flows"
 	"weir/internal/conf"
+	"weir/internal/obs"
+	"weir/internal/wire"
 )
 
 // longestKey bounds what a key takes in the table. Of a longer one its digest is kept, which nobody can make another key
@@ -20,6 +26,9 @@ const longestKey = 128
 
 // maxIndices is how many indices of one request are charged one by one.
 const maxIndices = 16
+
+// idBytes is how much of a key the number of its limit takes.
+const idBytes = 8
 
 // What the first byte of a key behind the number of its limit says.
 const (
@@ -30,8 +39,11 @@ const (
 // A selector is one part of a key.
 type selector struct {
 	kind  selectorKind
-	name  string // of a header field, in lower case, or of a group
+	text  string // as written
+	name  string // of a header field, a parameter or a cookie, in lower case for the first; of a group
 	group int    // position of the group in the hit of the limit's pattern
+	bits4 int    // of an IPv4 address that count
+	bits6 int    // of an IPv6 address that count
 }
 
 type selectorKind uint8
@@ -39,91 +51,229 @@ type selectorKind uint8
 const (
 	byIP selectorKind = iota
 	byUser
+	byAPIKey
+	byIdentity
 	byIndex
 	byAPI
 	byClass
+	byMethod
 	byHost
+	byFlow
+	byWholePath
 	byHeader
+	byCookie
+	byQuery
 	byPath
 	byNothing // all callers share one key
 )
 
 // plainSelectors are the selectors that are one word.
 var plainSelectors = map[string]selectorKind{
-	"ip": byIP, "user": byUser, "index": byIndex, "api": byAPI, "class": byClass, "host": byHost, "global": byNothing,
+	"ip": byIP, "user": byUser, "api_key": byAPIKey, "identity": byIdentity, "index": byIndex, "api": byAPI, "class": byClass,
+	"method": byMethod, "host": byHost, "flow": byFlow, "path": byWholePath, "global": byNothing,
 }
 
-// parseSelector reads a selector: a word, header:NAME or path:GROUP.
+// namingSelectors are those that name something behind a colon.
+var namingSelectors = map[string]selectorKind{"header": byHeader, "cookie": byCookie, "query": byQuery, "path": byPath}
+
+// knownSelectors is what messages list.
+var knownSelectors = []string{
+	"ip", "ip/BITS", "user", "api_key", "identity", "index", "api", "class", "method", "host", "flow", "path", "global", "header:NAME",
+	"cookie:NAME", "query:NAME", "path:GROUP",
+}
+
+// networkOf6 is how much of an IPv6 address one caller has at hand whole (RFC 6177).
+const networkOf6 = 64
+
+// parseSelector reads a selector: a word, ip/24, or header:NAME and the like.
 func parseSelector(text string) (selector, error) {
 	if kind, ok := plainSelectors[text]; ok {
-		return selector{kind: kind}, nil
+		return selector{kind: kind, text: text, bits4: 32, bits6: networkOf6}, nil
+	}
+	if bits, ok := strings.CutPrefix(text, "ip/"); ok {
+		return parseNetwork(text, bits)
 	}
 	what, name, colon := strings.Cut(text, ":")
+	kind, known := namingSelectors[what]
 	switch {
 	case colon && name == "":
 		return selector{}, fmt.Errorf("%q names nothing behind the colon", text)
-	case what == "header" && colon:
-		return selector{kind: byHeader, name: strings.ToLower(name)}, nil
-	case what == "path" && colon:
-		return selector{kind: byPath, name: name}, nil
+	case colon && known:
+		if kind == byHeader {
+			name = strings.ToLower(name)
+		}
+		return selector{kind: kind, text: text, name: name}, nil
 	}
-	known := []string{"ip", "user", "index", "api", "class", "host", "global", "header:NAME", "path:GROUP"}
-	if near, ok := conf.Nearest(text, known); ok {
+	if near, ok := conf.Nearest(text, knownSelectors); ok {
 		return selector{}, fmt.Errorf("unknown selector %q; did you mean %q?", text, near)
 	}
-	return selector{}, fmt.Errorf("unknown selector %q: known are %s", text, strings.Join(known, ", "))
+	return selector{}, fmt.Errorf("unknown selector %q: known are %s", text, strings.Join(knownSelectors, ", "))
 }
 
-// appendKey appends the key of x in the limit number id. Each part has its length in front, so that no two lists of parts
-// are one key. index is the index that the key is for, if a selector asks for it, and h what the limit's pattern found.
-func appendKey(dst []byte, id uint64, selectors []selector, x *flows.Exchange, h hit, index []byte) []byte {
+// parseNetwork reads how many bits of an address count: of IPv4, and behind another slash of IPv6.
+func parseNetwork(text, bits string) (selector, error) {
+	s := selector{kind: byIP, text: text, bits6: networkOf6}
+	four, six, both := strings.Cut(bits, "/")
+	var err error
+	if s.bits4, err = strconv.Atoi(four); err == nil && both {
+		s.bits6, err = strconv.Atoi(six)
+	}
+	if err != nil || s.bits4 < 1 || s.bits4 > 32 || s.bits6 < 1 || s.bits6 > 128 {
+		return s, fmt.Errorf("%q is no network: write ip/24 for IPv4 networks of 24 bits, or ip/24/48 to have 48 bits of IPv6 addresses as well", text)
+	}
+	return s, nil
+}
+
+// appendKey appends the key of x in the limit number id, and tells whether x lacks the value of one of the selectors. Each
+// part has its length in front, so that no two lists of parts are one key. index is the index that the key is for, if a
+// selector asks for it, and h what the limit's pattern found.
+func appendKey(dst []byte, id uint64, selectors []selector, x *flows.Exchange, h hit, index []byte) (key []byte, missing bool) {
 	start := len(dst)
 	dst = append(binary.BigEndian.AppendUint64(dst, id), keyAsItIs)
-	for _, s := range selectors {
+	for i := range selectors {
+		s := &selectors[i]
+		before := len(dst)
 		switch s.kind {
 		case byIP:
-			dst = appendAddr(dst, x)
+			dst = s.appendAddr(dst, x.Request.ClientIP)
 		case byUser:
 			dst = appendPart(dst, x.Request.User)
+		case byAPIKey:
+			dst = appendAPIKey(dst, x)
+		case byIdentity:
+			dst = appendIdentity(dst, x)
 		case byIndex:
 			dst = appendPart(dst, index)
 		case byAPI:
-			dst = binary.BigEndian.AppendUint16(dst, x.Call().ID)
+			dst = binary.BigEndian.AppendUint16(append(dst, 2), x.Call().ID)
 		case byClass:
-			dst = append(dst, byte(x.Call().Class))
+			dst = append(dst, 1, byte(x.Call().Class))
+		case byMethod:
+			dst = appendPart(dst, x.Request.Method)
 		case byHost:
 			dst = appendHost(dst, x.Request.Host)
+		case byFlow:
+			dst = appendText(dst, x.Trace.Flow)
+		case byWholePath:
+			dst = appendPart(dst, x.DecodedPath())
 		case byHeader:
 			dst = appendPart(dst, x.Request.Header.Get(s.name))
+		case byCookie:
+			dst = appendPart(dst, cookie(x, s.name))
+		case byQuery:
+			value, _ := api.QueryValue(x.Request.Query, s.name)
+			var room [256]byte
+			dst = appendPart(dst, api.DecodeQuery(room[:0], value))
 		case byPath:
 			dst = appendPart(dst, h.groups[s.group].of(x.DecodedPath()))
 		case byNothing:
+			continue
 		}
+		missing = missing || dst[before] == 0
 	}
-	if len(dst)-start > longestKey {
-		sum := sha256.Sum256(dst[start:])
-		dst = append(binary.BigEndian.AppendUint64(dst[:start], id), keyDigest)
-		dst = append(dst, sum[:]...)
+	return digested(dst, start), missing
+}
+
+// digested puts the digest in the place of a key that is too long.
+func digested(dst []byte, start int) []byte {
+	if len(dst)-start <= longestKey {
+		return dst
 	}
-	return dst
+	sum := sha256.Sum256(dst[start+idBytes+1:])
+	return append(append(dst[:start+idBytes], keyDigest), sum[:]...)
 }
 
 func appendPart(dst, part []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
 }
 
-// appendAddr appends the caller's address. Of IPv6 it is the network of 64 bits, which one caller has at hand whole
-// (RFC 6177).
-func appendAddr(dst []byte, x *flows.Exchange) []byte {
-	switch addr := x.Request.ClientIP.Unmap(); {
-	case addr.Is4():
-		four := addr.As4()
-		return appendPart(dst, four[:])
-	case addr.Is6():
-		sixteen := addr.As16()
-		return appendPart(dst, sixteen[:8])
+func appendText(dst []byte, part string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
+}
+
+// appendAddr appends as much of an address as counts. An IPv4 address in IPv6 clothes is that IPv4 address.
+func (s *selector) appendAddr(dst []byte, addr netip.Addr) []byte {
+	addr = addr.Unmap()
+	bits := s.bits6
+	if addr.Is4() {
+		bits = s.bits4
 	}
-	return appendPart(dst, nil)
+	network, err := addr.WithZone("").Prefix(bits)
+	if err != nil { // no address at all
+		return append(dst, 0)
+	}
+	if addr.Is4() {
+		four := network.Addr().As4()
+		return append(append(dst, 4), four[:]...)
+	}
+	sixteen := network.Addr().As16()
+	return append(append(dst, 16), sixteen[:]...)
+}
+
+// apiKeyScheme is what credentials that are an API key begin with.
+const apiKeyScheme = "apikey "
+
+// appendAPIKey appends the id of an API key: what stands in front of the colon in the credentials, never the secret behind
+// it.
+func appendAPIKey(dst []byte, x *flows.Exchange) []byte {
+	value := x.Request.Header.Get("authorization")
+	if len(value) < len(apiKeyScheme) || len(value) > 1024 || !wire.EqualFold(value[:len(apiKeyScheme)], apiKeyScheme) {
+		return append(dst, 0)
+	}
+	var room [1024]byte
+	plain, err := base64.StdEncoding.AppendDecode(room[:0], bytes.TrimSpace(value[len(apiKeyScheme):]))
+	id, _, colon := bytes.Cut(plain, []byte{':'})
+	if err != nil || !colon {
+		return append(dst, 0)
+	}
+	return appendPart(dst, id)
+}
+
+// What a part begins with that tells callers apart by identity.
+const (
+	identityUser   = 'u'
+	identityAPIKey = 'k'
+	identityAddr   = 'a'
+)
+
+// appendIdentity appends who calls: the user, else the id of the API key, else the address.
+func appendIdentity(dst []byte, x *flows.Exchange) []byte {
+	if len(x.Request.User) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(1+len(x.Request.User)))
+		return append(append(dst, identityUser), x.Request.User...)
+	}
+	at := len(dst)
+	if dst = appendAPIKey(dst, x); dst[at] > 0 {
+		var room [1024]byte
+		id, _ := cutPart(append(room[:0], dst[at:]...))
+		dst = binary.AppendUvarint(dst[:at], uint64(1+len(id)))
+		return append(append(dst, identityAPIKey), id...)
+	}
+	s := selector{kind: byIP, bits4: 32, bits6: networkOf6}
+	dst = s.appendAddr(dst[:at], x.Request.ClientIP)
+	if dst[at] == 0 {
+		return dst
+	}
+	n := dst[at]
+	dst = append(dst, 0)
+	copy(dst[at+2:], dst[at+1:])
+	dst[at], dst[at+1] = n+1, identityAddr
+	return dst
+}
+
+// cookie returns the value of the first cookie of a name (RFC 6265 section 5.4), or nil.
+func cookie(x *flows.Exchange, name string) []byte {
+	for _, f := range x.Request.Header.Fields() {
+		if !wire.EqualFold(f.Name, "cookie") {
+			continue
+		}
+		for pair := range bytes.SplitSeq(f.Value, []byte{';'}) {
+			if key, value, ok := bytes.Cut(bytes.TrimSpace(pair), []byte{'='}); ok && string(key) == name {
+				return value
+			}
+		}
+	}
+	return nil
 }
 
 // appendHost appends the name of a host, without its port and in lower case.
@@ -140,6 +290,120 @@ func appendHost(dst, host []byte) []byte {
 		dst = append(dst, c)
 	}
 	return dst
+}
+
+// appendValue appends the part of a key of a value that is written in the configuration.
+func (s *selector) appendValue(dst []byte, text string) ([]byte, error) {
+	switch s.kind {
+	case byIP:
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return dst, fmt.Errorf("%q is no address", text)
+		}
+		return s.appendAddr(dst, addr), nil
+	case byAPI:
+		id, ok := api.ID(text)
+		if !ok {
+			return dst, fmt.Errorf("%q is no API", text)
+		}
+		return binary.BigEndian.AppendUint16(append(dst, 2), id), nil
+	case byClass:
+		for c := api.ClassUnknown; c <= api.ClassAdmin; c++ {
+			if c.String() == text {
+				return append(dst, 1, byte(c)), nil
+			}
+		}
+		return dst, fmt.Errorf("%q is no class of APIs", text)
+	case byIdentity:
+		return s.appendWho(dst, text)
+	case byHost:
+		return appendHost(dst, []byte(text)), nil
+	case byNothing:
+		return dst, errors.New("global has no values")
+	}
+	return appendText(dst, text), nil
+}
+
+// appendWho appends an identity as the configuration writes it: user:ann, api_key:ID or an address.
+func (s *selector) appendWho(dst []byte, text string) ([]byte, error) {
+	what, name, _ := strings.Cut(text, ":")
+	switch what {
+	case "user":
+		return appendText(dst, string(identityUser)+name), nil
+	case "api_key":
+		return appendText(dst, string(identityAPIKey)+name), nil
+	}
+	addr := selector{kind: byIP, bits4: 32, bits6: networkOf6}
+	part, err := addr.appendValue(nil, text)
+	if err != nil {
+		return dst, fmt.Errorf("%q is no identity: write user:NAME, api_key:ID or an address", text)
+	}
+	return appendText(dst, string(identityAddr)+string(part[1:])), nil
+}
+
+// cutPart takes the first part of a key.
+func cutPart(key []byte) (part, rest []byte) {
+	n, size := binary.Uvarint(key)
+	if size <= 0 || uint64(len(key)-size) < n {
+		return nil, nil
+	}
+	return key[size : size+int(n)], key[size+int(n):]
+}
+
+// describeKey returns the values of a key, for people. What may be a secret is not shown.
+func describeKey(selectors []selector, key []byte) []string {
+	if len(key) <= idBytes || key[idBytes] == keyDigest {
+		return []string{"(a long one)"}
+	}
+	var out []string
+	rest := key[idBytes+1:]
+	for i := range selectors {
+		s := &selectors[i]
+		if s.kind == byNothing {
+			continue
+		}
+		var part []byte
+		part, rest = cutPart(rest)
+		out = append(out, s.describe(part))
+	}
+	return out
+}
+
+func (s *selector) describe(part []byte) string {
+	switch {
+	case len(part) == 0:
+		return "(none)"
+	case s.kind == byIP:
+		return describeAddr(part, s.bits4, s.bits6)
+	case s.kind == byAPI && len(part) == 2:
+		return api.Name(binary.BigEndian.Uint16(part))
+	case s.kind == byClass:
+		return api.Class(part[0]).String()
+	case s.kind == byIdentity && part[0] == identityUser:
+		return "user:" + string(part[1:])
+	case s.kind == byIdentity && part[0] == identityAPIKey:
+		return "api_key:" + string(part[1:])
+	case s.kind == byIdentity:
+		return describeAddr(part[1:], 32, networkOf6)
+	case s.kind == byHeader:
+		return obs.RedactHeader(s.name, string(part))
+	case s.kind == byCookie:
+		return obs.Redacted
+	}
+	return string(part)
+}
+
+func describeAddr(part []byte, bits4, bits6 int) string {
+	addr, ok := netip.AddrFromSlice(part)
+	switch {
+	case !ok:
+		return "(none)"
+	case addr.Is4() && bits4 == 32:
+		return addr.String()
+	case addr.Is4():
+		return netip.PrefixFrom(addr, bits4).String()
+	}
+	return netip.PrefixFrom(addr, bits6).String()
 }
 
 // anyIndex is the index of requests whose indices are not named one by one: none, wildcards, date math, a long list. They

@@ -13,7 +13,7 @@ func TestKeyIsBounded(t *testing.T) {
 	f := func(value int, most int) {
 		t.Helper()
 		x := exchange("GET", "/", "x-team", strings.Repeat("a", value))
-		key := appendKey([]byte("before"), 7, []selector{{kind: byHeader, name: "x-team"}}, x, hit{}, nil)
+		key, _ := appendKey([]byte("before"), 7, []selector{{kind: byHeader, name: "x-team"}}, x, hit{}, nil)
 		if n := len(key) - len("before"); n > most || string(key[:6]) != "before" {
 			t.Errorf("the key of a value of %d bytes has %d, want at most %d", value, n, most)
 		}

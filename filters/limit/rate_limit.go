@@ -1,12 +1,14 @@
 package limit
 
 import (
-	"cmp"
+	"encoding/binary"
+	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"weir/elastic"
 	"weir/flows"
@@ -18,15 +20,37 @@ import (
 type RateLimitConfig struct {
 	// Text of the refusal. By default it names the limit and its rate.
 	Message string `conf:"message"`
+	// Status of the refusal.
+	Status int `conf:"status" min:"400" max:"599"`
+	// Type of the refusal, as in Elasticsearch's errors.
+	Type string `conf:"type"`
 	// Limits by path, the classic form: of these the first that matches counts.
 	Rules []RateLimitRule `conf:"rules"`
 	// Further limits, by caller, index and the like: of these all count that apply, together with the rule. A request
 	// passes if all of them let it, and only then is any of them charged.
 	Limits []RateLimitLimit `conf:"limits"`
-	// What is done: enforce refuses; shadow counts what would be refused and lets it pass; off does nothing.
+	// Requests that no limit is for: health checks, a trusted job.
+	Exempt *conf.Node `conf:"exempt"`
+	// What is done: enforce refuses; shadow counts and logs what would be refused and lets it pass, without a trace that
+	// callers could see; off does nothing.
 	Mode string `conf:"mode" enum:"enforce,shadow,off"`
-	// What happens to a request over a limit: reject answers 429 with Retry-After.
-	OnLimit string `conf:"on_limit" enum:"reject"`
+	// Share of the keys (callers, indices, …) for which limits are enforced; for the others they only count. It is always
+	// the same keys.
+	Percent conf.Percent `conf:"percent"`
+	// What happens to a request over a limit: reject answers with status and Retry-After; wait lets it wait until it would
+	// pass, at most max_wait.
+	OnLimit string `conf:"on_limit" enum:"reject,wait"`
+	// Longest wait with on_limit: wait. A request that would have to wait longer is refused at once.
+	MaxWait conf.Duration `conf:"max_wait" min:"1ms"`
+	// Requests that may wait at the same time. When there are more, the caller with most of them gives up a place.
+	MaxWaiting int `conf:"max_waiting" min:"1" max:"1000000"`
+	// What a caller is among those that wait for the same budget: callers take turns. Selectors as in key.
+	FairBy conf.Strings `conf:"fair_by"`
+	// Which fields tell callers of the limit that they are nearest to, in answers and refusals: draft is RateLimit and
+	// RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10), legacy is X-RateLimit-Limit, -Remaining and -Reset.
+	Headers string `conf:"headers" enum:"draft,legacy,both,off"`
+	// Log refusals, at most one line a minute for each limit, with how many there were.
+	LogRefusals bool `conf:"log_refusals"`
 	// How many keys (callers, indices, …) are told apart. Above it the keys go first that have their whole burst, which
 	// changes nothing; then the one nearest to that, which is counted.
 	MaxKeys int `conf:"max_keys" min:"1000" max:"50000000"`
@@ -48,22 +72,35 @@ type RateLimitRule struct {
 	// together.
 	MaxQPS float64 `conf:"max_qps,required"`
 	// Requests that may come at once after rest; by default those of one second, at least one.
-	Burst *int64 `conf:"burst" min:"1"`
+	Burst *conf.Amount `conf:"burst"`
 }
 
 // RateLimitLimit is one limit of a list.
 type RateLimitLimit struct {
-	// What the limit is called in messages, logs and metrics; by default limit_ and the number of the limit.
+	// What the limit is called in messages, logs, metrics and header fields; by default limit_ and the number of the limit.
 	Name string `conf:"name"`
-	// What a budget is for; each combination of values has one. ip: the caller's address, of IPv6 its /64 network; user:
-	// the name in Basic credentials, which nobody has checked here; index: each index that the path names, where all
-	// requests with wildcards, date math or no index share one; api and class: as in the API table; host; header:NAME:
-	// the first such field; path:GROUP: a group of pattern; global: all share one. Callers without a value share one.
+	// What a budget is for; each combination of values has one. ip: the caller's address, of IPv6 its /64 network, and
+	// ip/24 or ip/24/48 the network of so many bits; user: the name in Basic credentials, which nobody has checked here;
+	// api_key: the id of an API key, not checked either; identity: the user, or else the API key, or else the address;
+	// index: each index that the path names, where all requests with wildcards, date math or no index share one; api and
+	// class: as in the API table; method; host; flow; path: the whole path; header:NAME: the first such field; cookie:NAME;
+	// query:NAME: a parameter of the URL; path:GROUP: a group of pattern; global: all share one.
 	Key conf.Strings `conf:"key"`
-	// Requests in a length of time, in the long run: 50/s, 600/m, 1/10s.
+	// What becomes of a request without one of the values: anonymous: all such requests share a budget; skip: the limit is not
+	// for them; reject: they are refused.
+	Missing string `conf:"missing" enum:"anonymous,skip,reject"`
+	// What is counted. request_bytes and response_bytes: bodies as they are sent, answers with their head; bulk_docs: the
+	// actions of a bulk and single writes, other calls count nothing; searches: searches, each of an _msearch; took: the
+	// time that the cluster says it took, or else that its answer took to come; answers of a cache take none. What is
+	// known only when the answer is there lets requests pass as long as the budget is not used up, and is charged then.
+	Unit string `conf:"unit" enum:"requests,request_bytes,response_bytes,bulk_docs,searches,took"`
+	// How much in a length of time, in the long run: 50/s, 600/m, 1/10s; of bytes 10mb/s; of took 20s/s.
 	Rate conf.Rate `conf:"rate,required"`
-	// Requests that may come at once after rest; by default those of one second, at least one.
-	Burst *int64 `conf:"burst" min:"1"`
+	// How much may come at once after rest; by default that of one second, at least one. 100, of bytes 10mb, of took 5s.
+	Burst *conf.Amount `conf:"burst"`
+	// How much one request counts: a number, or a mapping of APIs and classes of APIs to numbers. A request that costs more
+	// than the burst passes when the budget is whole, and leaves it in debt.
+	Cost Costs `conf:"cost"`
 	// The limit is for paths that match this expression, read as in rules.
 	Pattern conf.Regexp `conf:"pattern"`
 	// The limit is for requests that may touch an index of these names or patterns: also those that name it in a list or
@@ -72,59 +109,115 @@ type RateLimitLimit struct {
 	Index conf.Strings `conf:"index"`
 	// The limit is for requests that this condition holds for.
 	When *conf.Node `conf:"when"`
+	// Other rates for single keys.
+	Overrides []RateLimitOverride `conf:"overrides"`
 }
 
-// SetDefaults makes c a limit by address.
-func (c *RateLimitLimit) SetDefaults() { c.Key = conf.Strings{"ip"} }
+// RateLimitOverride is the rate of one key.
+type RateLimitOverride struct {
+	// Values of the selectors in key, in their order. An identity is written user:NAME, api_key:ID or as an address.
+	Key conf.Strings `conf:"key,required"`
+	// Rate of this key. Without one it is not limited.
+	Rate *conf.Rate `conf:"rate"`
+	// Burst of this key.
+	Burst *conf.Amount `conf:"burst"`
+}
+
+// SetDefaults makes c a limit of requests by address.
+func (c *RateLimitLimit) SetDefaults() {
+	c.Key, c.Missing, c.Unit, c.Cost = conf.Strings{"ip"}, "anonymous", "requests", Costs{all: 1}
+}
 
 // rateLimit is the filter. Its limits are the rules, in order, and then the others.
 type rateLimit struct {
-	config  RateLimitConfig
-	flow    string
-	limits  []*limit
-	rules   int
-	matcher *matcher // nil without patterns
-	indices bool     // a limit looks at indices
-	refused string   // outcome of what is over a limit
-	scratch sync.Pool
+	config   RateLimitConfig
+	flow     string
+	name     string // of the filter
+	limits   []*limit
+	rules    int
+	matcher  *matcher // nil without patterns
+	indices  bool     // a limit looks at indices
+	exempt   flows.Condition
+	style    fieldStyle
+	fairBy   []selector
+	enforced uint64 // of ten thousand keys
+	scratch  sync.Pool
 
 	table   *Table
+	rooms   *rooms // nil unless requests wait
+	logs    *obs.Throttle
 	release []func()
 }
 
 // A limit is one that is configured, with what it needs at work.
 type limit struct {
-	Limit
+	budget
 	name      string
-	identity  string // by which it is known again after a reload
-	reason    string // of a refusal; what comes behind it is the time to wait
+	quoted    string // name as header fields write it
+	unit      unit
+	cost      Costs
+	missing   string
+	nameless  *elastic.Error // the refusal of a request without a value
 	selectors []selector
 	index     []string
 	when      flows.Condition
-	own       int // number among the patterns that are no rules, or -1
+	own       int                // number among the patterns that are no rules, or -1
+	overrides map[string]*budget // by key without the number of the limit
 
-	id              uint64
-	passed, refused obs.Counter
-	nextSecond      *elastic.Error // the most frequent refusal
+	passed, waited, refused, spared, near obs.Counter
 }
 
-// scratch is the memory of one decision.
+// A budget is the shape that a limit has for a key.
+type budget struct {
+	Limit
+	id         uint64
+	identity   string // by which it is known again after a reload
+	rate       string // as written
+	unlimited  bool
+	reason     string // of a refusal; what comes behind it is the time to wait
+	policy     []byte
+	nextSecond *elastic.Error // the most frequent refusal
+}
+
+// scratch is the memory of one decision. Where the answer tells of limits or is charged for, it lives until that has been
+// written.
 type scratch struct {
+	owner   *rateLimit
+	x       *flows.Exchange
 	keys    []byte
 	charges []Charge
-	limits  []*limit // of the charges
+	taken   []taken // what each charge is for
 	indices indices
+	field   []byte // a value of the response's header
+	bodies  bool   // a charge needs the request's body
+	unpaid  bool   // a charge is known only when the exchange has ended
+	lacking *limit // that refuses x since it lacks a value
+}
+
+// taken says what a charge is for.
+type taken struct {
+	limit  *limit
+	budget *budget
+	moment moment
+}
+
+// Release implements flows.Releaser: the answer has been written.
+func (s *scratch) Release() {
+	if s.unpaid {
+		s.payRest()
+	}
+	s.owner.put(s)
 }
 
 // RateLimit declares the filter rate_limit.
 func RateLimit() flows.Factory[RateLimitConfig] {
 	return flows.Factory[RateLimitConfig]{
 		Name: "rate_limit", Family: "limit",
-		Summary: "Refuses with 429 what comes faster than a rate, by path, caller, index and the like.",
-		Default: func() RateLimitConfig {
-			return RateLimitConfig{Mode: "enforce", OnLimit: "reject", MaxKeys: 100_000}
+		Summary: "Refuses with 429 what comes faster than a rate, or lets it wait, by path, caller, index and the like.",
+		Default: defaultRateLimit,
+		Build: func(b *flows.Builder, c RateLimitConfig) flows.Filter {
+			return assemble(b, c, func(list string, i int) *conf.Node { return b.Node(list).Item(i) })
 		},
-		Build: buildRateLimit,
 		Examples: []flows.Example{
 			{Title: "Searches by index, the classic form", YAML: `- name: rate_limit_1
   type: rate_limit
@@ -141,245 +234,82 @@ func RateLimit() flows.Factory[RateLimitConfig] {
     limits:
       - {name: per_caller, key: [ip], rate: 50/s, burst: 100}
       - {name: archive, key: [global], index: "archive-*", rate: 600/m, when: {class: search}}`},
+			{Title: "Work instead of requests: cluster time and documents, with a guest list", YAML: `- rate_limit:
+    exempt: {api: [info, ping, cluster.health]}
+    limits:
+      - {name: cluster_time, key: [identity], unit: took, rate: 20s/s}
+      - name: writes
+        key: [user]
+        unit: bulk_docs
+        rate: 5000/s
+        overrides:
+          - {key: loader, rate: 50000/s}
+          - {key: restore}`},
+			{Title: "Shape dashboards instead of refusing them", YAML: `- rate_limit:
+    on_limit: wait
+    max_wait: 2s
+    limits:
+      - {name: dashboards, key: [global], rate: 20/s, when: {header: {x-team: kibana}}}`},
+			{Title: "Try a limit on a tenth of the callers", YAML: `- rate_limit:
+    percent: 10%
+    log_refusals: true
+    limits:
+      - {key: [identity], rate: 10/s, cost: {scroll: 2, search: 1, inspect: 0}}`},
 		},
 	}
 }
 
-func buildRateLimit(b *flows.Builder, c RateLimitConfig) flows.Filter {
-	if len(c.Rules)+len(c.Limits) == 0 {
-		b.Errorf("", "neither rules nor limits: the filter would let everything pass")
-		return nil
+func defaultRateLimit() RateLimitConfig {
+	return RateLimitConfig{
+		Status: 429, Type: "rate_limit_exceeded_exception", Mode: "enforce", Percent: 100, OnLimit: "reject", MaxWait: conf.Duration(time.Second),
+		MaxWaiting: 1000, FairBy: conf.Strings{"identity"}, Headers: "draft", MaxKeys: 100_000,
 	}
-	f := &rateLimit{config: c, flow: b.FlowName(), rules: len(c.Rules), refused: "refused"}
-	if c.Mode == "shadow" {
-		f.refused = "would_refuse"
-	}
-	before, _ := b.Problems.Count()
-	var rules, own []pattern
-	first := map[string]int{} // rules by expression
-	for i := range c.Rules {
-		n := b.Node("rules").Items()[i]
-		rules = append(rules, f.addRule(b.Problems, n, i))
-		expr := c.Rules[i].Pattern.String()
-		if earlier, twice := first[expr]; twice {
-			b.Problems.Warnf(n, "rule %d is never reached: rule %d has the same pattern", i+1, earlier+1)
-			continue
-		}
-		first[expr] = i
-	}
-	for i := range c.Limits {
-		l, p := f.addLimit(b, b.Node("limits").Items()[i], i)
-		if p.re != nil {
-			l.own = len(own)
-			own = append(own, p)
-		}
-	}
-	f.tellApart(b)
-	after, _ := b.Problems.Count()
-	if after > before || slices.ContainsFunc(rules, func(p pattern) bool { return p.re == nil }) {
-		return nil
-	}
-	if len(rules)+len(own) > 0 {
-		f.matcher = newMatcher(rules, own)
-	}
-	f.scratch.New = func() any { return &scratch{} }
-	return f
-}
-
-// addRule adds the limit of a rule.
-func (f *rateLimit) addRule(p *conf.Problems, n *conf.Node, i int) pattern {
-	c := &f.config.Rules[i]
-	l := &limit{name: cmp.Or(c.Name, "rule_"+strconv.Itoa(i+1)), own: -1}
-	f.limits = append(f.limits, l)
-	pat := pattern{re: c.Pattern.Regexp}
-	if c.Group != "" && pat.re != nil {
-		g := pat.re.SubexpIndex(c.Group)
-		if g < 0 {
-			noGroup(p, n.Get("group"), c.Pattern, c.Group)
-		}
-		pat.groups = []int{g}
-		l.selectors = []selector{{kind: byPath, name: c.Group}}
-	}
-	if !(c.MaxQPS > 0) {
-		p.Errorf(n.Get("max_qps"), "max_qps must be above 0; to switch the filter off, write mode: off")
-		return pat
-	}
-	rate := strconv.FormatFloat(c.MaxQPS, 'f', -1, 64) + "/s"
-	f.shape(p, n, l, c.MaxQPS, time.Second, rate, c.Burst)
-	l.identity = strings.Join([]string{"rule", c.Name, c.Pattern.String(), c.Group, l.identity}, "\x00")
-	return pat
-}
-
-// addLimit adds a limit of the list.
-func (f *rateLimit) addLimit(b *flows.Builder, n *conf.Node, i int) (*limit, pattern) {
-	p, c := b.Problems, &f.config.Limits[i]
-	l := &limit{name: cmp.Or(c.Name, "limit_"+strconv.Itoa(i+1)), index: c.Index, own: -1}
-	f.limits = append(f.limits, l)
-	pat := pattern{re: c.Pattern.Regexp}
-	if len(c.Key) == 0 {
-		p.Errorf(n.Get("key"), "an empty key; write [global] for one budget that all share")
-	}
-	for i, text := range c.Key {
-		at := n.At("key").Item(i)
-		s, err := parseSelector(text)
-		switch {
-		case err != nil:
-			p.Errorf(at, "%v", err)
-			continue
-		case slices.Contains(c.Key[:i], text):
-			p.Errorf(at, "the selector %q stands twice", text)
-		case s.kind == byPath && n.Get("pattern").IsZero():
-			p.Errorf(at, "%s is a group of pattern, which is missing", text)
-		case s.kind == byPath && pat.re != nil:
-			g := pat.re.SubexpIndex(s.name)
-			if g < 0 {
-				noGroup(p, at, c.Pattern, s.name)
-			}
-			s.group = len(pat.groups)
-			pat.groups = append(pat.groups, g)
-		}
-		f.indices = f.indices || s.kind == byIndex
-		l.selectors = append(l.selectors, s)
-	}
-	f.indices = f.indices || len(c.Index) > 0
-	when := ""
-	if !c.When.IsZero() {
-		warnIndex(p, c.When)
-		if l.when = b.Condition(c.When, p); l.when != nil {
-			when = l.when.String()
-		}
-	}
-	f.shape(p, n, l, float64(c.Rate.Events), c.Rate.Per, c.Rate.String(), c.Burst)
-	l.identity = strings.Join([]string{
-		"limit", c.Name, c.Pattern.String(), strings.Join(c.Key, "\x01"), strings.Join(c.Index, "\x01"), when, l.identity,
-	}, "\x00")
-	return l, pat
-}
-
-// shape gives l its rate, its burst and the text of its refusal.
-func (f *rateLimit) shape(p *conf.Problems, n *conf.Node, l *limit, units float64, per time.Duration, rate string, burst *int64) {
-	if !(units > 0) || per <= 0 {
-		return // it could not be read
-	}
-	// The sum keeps a rate of 100 a second, worked out in floating point, from having a burst of 99.
-	atOnce := max(1, int64(min(units/per.Seconds()+1e-9, 1e9)))
-	if burst != nil {
-		atOnce = *burst
-	}
-	var err error
-	if l.Limit, err = NewLimit(IntervalOf(units, per), atOnce); err != nil {
-		p.Errorf(n, "limit %s: %v", l.name, err)
-		return
-	}
-	l.identity = rate + "\x00" + strconv.FormatInt(atOnce, 10)
-	l.reason = f.config.Message
-	if l.reason == "" {
-		l.reason = "[" + l.name + "] " + rate + " exceeded; retry in "
-	}
-	l.nextSecond = f.refusal(l, time.Second)
-}
-
-func noGroup(p *conf.Problems, n *conf.Node, re conf.Regexp, group string) {
-	names := slices.DeleteFunc(slices.Clone(re.SubexpNames()), func(s string) bool { return s == "" })
-	q := p.Errorf(n, "the pattern %q has no group called %q, which is written (?P<%s>…)", re.String(), group, group)
-	q.Suggestion, _ = conf.Nearest(group, names)
-}
-
-// warnIndex warns of conditions on the index, which a request evades by naming the index together with another one.
-func warnIndex(p *conf.Problems, n *conf.Node) {
-	for _, item := range n.Items() {
-		warnIndex(p, item)
-	}
-	for _, key := range n.Keys() {
-		switch key {
-		case "index":
-			p.Warnf(n.Get(key), "the condition holds only if every index of the request matches; "+
-				"for a limit on all requests that may touch an index write index beside when")
-		case "all", "any", "not":
-			warnIndex(p, n.Get(key))
-		}
-	}
-}
-
-// tellApart refuses names that stand twice, and makes limits different that are configured the same.
-func (f *rateLimit) tellApart(b *flows.Builder) {
-	names, same := map[string]bool{}, map[string]int{}
-	for i, l := range f.limits {
-		if names[l.name] {
-			n := b.Node("rules").Items()
-			if i >= f.rules {
-				n, i = b.Node("limits").Items(), i-f.rules
-			}
-			b.Problems.Errorf(n[i].Get("name"), "two limits are called %q", l.name)
-		}
-		names[l.name] = true
-		same[l.identity]++
-		if n := same[l.identity]; n > 1 {
-			l.identity += "\x00" + strconv.Itoa(n)
-		}
-	}
-}
-
-// refusal is the answer to a request over l that has to wait, in whole seconds.
-func (f *rateLimit) refusal(l *limit, wait time.Duration) *elastic.Error {
-	e := &elastic.Error{Status: 429, Type: "rate_limit_exceeded_exception", Reason: l.reason, RetryAfter: wait}
-	if f.config.Message == "" {
-		e.Reason += strconv.FormatInt(int64(wait/time.Second), 10) + "s"
-	}
-	return e
-}
-
-// A seat is what a filter has between the reloads: the place of the n-th rate_limit of a flow, with one filter of each
-// generation in it.
-type seat struct {
-	mu    sync.Mutex // guards taken
-	taken *flows.Runtime
-}
-
-// take tells whether the place was free in the generation of rt, and takes it.
-func (s *seat) take(rt *flows.Runtime) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	free := s.taken != rt
-	s.taken = rt
-	return free
 }
 
 // Start finds the table of the filter that had its place before, so that a reload is no fresh burst for anybody.
 func (f *rateLimit) Start(rt *flows.Runtime) error {
-	name := "rate_limit"
-	for n := 2; ; n++ {
-		s, err := flows.Keep(rt, "limit seat "+f.flow+" "+name, func() (*seat, func(), error) { return &seat{}, nil, nil })
-		if err != nil {
-			return err
-		}
-		if s.take(rt) {
-			break
-		}
-		name = "rate_limit_" + strconv.Itoa(n)
+	name, leave, err := takeSeat(rt, "rate_limit", f.flow, f.name, f)
+	if err != nil {
+		return err
 	}
+	f.release = append(f.release, leave)
 	key := "limit table " + f.flow + " " + name + " " + strconv.Itoa(f.config.MaxKeys)
-	table, err := flows.Keep(rt, key, func() (*Table, func(), error) {
+	f.table, err = flows.Keep(rt, key, func() (*Table, func(), error) {
 		return NewTable(f.config.MaxKeys, Monotonic()), nil, nil
 	})
 	if err != nil {
 		return err
 	}
-	f.table = table
+	f.name = name
 	for _, l := range f.limits {
-		l.id = table.Hold(l.identity)
-		f.release = append(f.release, func() { table.Release(l.identity) })
+		f.hold(&l.budget)
+		for _, b := range l.overrides {
+			f.hold(b)
+		}
 	}
+	if f.config.OnLimit == "wait" {
+		f.rooms = newRooms(f.table, f.config.MaxWait.Std(), f.config.MaxWaiting)
+	}
+	f.logs = obs.NewThrottle(rt.Logger.With("flow", f.flow, "filter", name), time.Minute)
+	f.release = append(f.release, f.logs.Close)
 	return f.measure(rt.Metrics, name)
+}
+
+func (f *rateLimit) hold(b *budget) {
+	b.id = f.table.Hold(b.identity)
+	f.release = append(f.release, func() { f.table.Release(b.identity) })
 }
 
 // measure makes the filter's numbers.
 func (f *rateLimit) measure(m *obs.Metrics, name string) error {
 	decisions := m.Counter("weir_limit_decisions_total",
-		"Decisions of limits. A request that several limits let pass counts for each of them, a refused one for the limit with the longest wait.",
+		"Decisions of limits. A request that several limits let pass counts for each of them, at once (passed) or after a wait (waited), a refused one for the limit with the longest wait; would_refuse are those that a limit in shadow mode, or beyond percent, lets pass.",
 		"flow", "filter", "limit", "outcome")
+	near := m.Counter("weir_limit_near_total", "Requests that passed with less than a fifth of the burst left.", "flow", "filter", "limit")
 	for _, l := range f.limits {
-		l.passed, l.refused = decisions.With(f.flow, name, l.name, "passed"), decisions.With(f.flow, name, l.name, f.refused)
+		outcome := func(o string) obs.Counter { return decisions.With(f.flow, name, l.name, o) }
+		l.passed, l.waited, l.refused, l.spared = outcome("passed"), outcome("waited"), outcome("refused"), outcome("would_refuse")
+		l.near = near.With(f.flow, name, l.name)
 	}
 	gauge := m.GaugeFunc("weir_limit_keys", "Keys that limits remember.", "flow", "filter")
 	f.release = append(f.release, gauge.Set(func() float64 { return float64(f.table.Len()) }, f.flow, name))
@@ -389,6 +319,10 @@ func (f *rateLimit) measure(m *obs.Metrics, name string) error {
 	if f.matcher != nil {
 		paths := m.GaugeFunc("weir_limit_paths", "Paths whose limits are remembered.", "flow", "filter")
 		f.release = append(f.release, paths.Set(func() float64 { return float64(f.matcher.memo.len()) }, f.flow, name))
+	}
+	if f.rooms != nil {
+		waiting := m.GaugeFunc("weir_limit_waiting", "Requests that wait for a limit to let them pass.", "flow", "filter")
+		f.release = append(f.release, waiting.Set(func() float64 { return float64(f.rooms.waiting.Load()) }, f.flow, name))
 	}
 	return m.Err()
 }
@@ -402,33 +336,84 @@ func (f *rateLimit) Stop() {
 }
 
 func (f *rateLimit) Serve(x *flows.Exchange, next flows.Handler) error {
-	if f.config.Mode == "off" {
+	if f.config.Mode == "off" || f.exempt != nil && f.exempt.Match(x) {
 		return next.Serve(x)
 	}
 	s, _ := f.scratch.Get().(*scratch)
-	l, wait := f.check(x, s)
-	f.scratch.Put(s)
-	switch {
-	case l == nil || f.config.Mode == "shadow":
+	s.x = x
+	if err := f.admit(x, s); err != nil {
+		f.put(s)
+		if x.Tracing {
+			return nil
+		}
+		return err
+	}
+	if len(s.charges) == 0 {
+		f.put(s)
 		return next.Serve(x)
-	case x.Tracing:
-		return nil
 	}
-	x.Trace.Outcome, x.Trace.Limit = flows.Limited, l.name
-	if wait <= time.Second {
-		return l.nextSecond
-	}
-	return f.refusal(l, (wait + time.Second - 1).Truncate(time.Second))
+	err := next.Serve(x)
+	f.settle(x, s, err == nil && f.config.Mode == "enforce")
+	return err
 }
 
-// check charges all limits of x together. It returns the limit that refuses, if one does, and the time to wait.
-func (f *rateLimit) check(x *flows.Exchange, s *scratch) (*limit, time.Duration) {
-	s.keys, s.charges, s.limits = s.keys[:0], s.charges[:0], s.limits[:0]
+// put gives a scratch back.
+func (f *rateLimit) put(s *scratch) {
+	clear(s.charges)
+	clear(s.taken)
+	s.keys, s.charges, s.taken = s.keys[:0], s.charges[:0], s.taken[:0]
+	s.x, s.bodies, s.unpaid, s.lacking = nil, false, false, nil
+	f.scratch.Put(s)
+}
+
+// admit charges all limits of x together, or returns the refusal.
+func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
+	f.gather(x, s)
+	if s.lacking != nil {
+		return f.refuse(x, s, s.lacking, s.lacking.nameless)
+	}
+	if s.bodies {
+		// What is refused in any case is refused before its body comes.
+		if i := f.table.Peek(s.charges); i >= 0 && f.rooms == nil && f.config.Mode == "enforce" {
+			return f.refuseCharge(x, s, i)
+		}
+		if err := s.weighBody(x); err != nil {
+			return err
+		}
+	}
+	refused, waited := 0, false
+	if f.rooms != nil && f.config.Mode == "enforce" && !x.Tracing {
+		refused, waited = f.rooms.enter(x, s.charges, f.fairBy)
+	} else {
+		refused = f.table.CheckAll(s.charges)
+	}
+	if refused >= 0 {
+		return f.refuseCharge(x, s, refused)
+	}
+	for i := range s.taken {
+		l, c := s.taken[i].limit, &s.charges[i]
+		switch {
+		case !c.Decision.OK: // beyond percent
+			f.spare(x, l)
+		case waited:
+			l.waited.Inc()
+		default:
+			l.passed.Inc()
+		}
+		if c.Decision.OK && 5*c.Decision.Remaining < c.Limit.burst {
+			l.near.Inc()
+		}
+	}
+	return nil
+}
+
+// gather makes the charges of x.
+func (f *rateLimit) gather(x *flows.Exchange, s *scratch) {
 	var found *match
 	if f.matcher != nil {
 		found = f.matcher.match(x.DecodedPath())
 		if found.rule >= 0 {
-			s.add(f.limits[found.rule], x, found.hit, nil)
+			f.add(s, f.limits[found.rule], found.hit, nil)
 		}
 	}
 	if f.indices {
@@ -445,37 +430,178 @@ func (f *rateLimit) check(x *flows.Exchange, s *scratch) (*limit, time.Duration)
 			continue
 		}
 		if !l.byIndex() {
-			s.add(l, x, h, nil)
+			f.add(s, l, h, nil)
 			continue
 		}
 		for _, name := range s.indices.names {
-			s.add(l, x, h, name)
+			f.add(s, l, h, name)
 		}
 	}
-	refused := f.table.CheckAll(s.charges)
-	if refused >= 0 {
-		s.limits[refused].refused.Inc()
-		return s.limits[refused], s.charges[refused].Decision.Wait
-	}
-	for _, l := range s.limits {
-		l.passed.Inc()
-	}
-	return nil, 0
 }
 
 func (l *limit) byIndex() bool {
 	return slices.ContainsFunc(l.selectors, func(s selector) bool { return s.kind == byIndex })
 }
 
-// add adds a charge of one request.
-func (s *scratch) add(l *limit, x *flows.Exchange, h hit, index []byte) {
+// add adds what the request costs one key of a limit.
+func (f *rateLimit) add(s *scratch, l *limit, h hit, index []byte) {
+	units, when := l.unit.price(s.x)
+	price := l.cost.of(s.x)
+	if when == never || price == 0 || when == atOnce && units == 0 {
+		return
+	}
 	from := len(s.keys)
-	s.keys = appendKey(s.keys, l.id, l.selectors, x, h, index)
-	s.charges = append(s.charges, Charge{Limit: &l.Limit, Key: s.keys[from:], Cost: 1})
-	s.limits = append(s.limits, l)
+	var missing bool
+	s.keys, missing = appendKey(s.keys, l.id, l.selectors, s.x, h, index)
+	key := s.keys[from:]
+	if missing && l.missing != "anonymous" {
+		s.keys = s.keys[:from]
+		if l.missing == "reject" {
+			s.lacking = l
+		}
+		return
+	}
+	b := &l.budget
+	if l.overrides != nil {
+		if other := l.overrides[string(key[idBytes:])]; other != nil {
+			if other.unlimited {
+				s.keys = s.keys[:from]
+				return
+			}
+			b = other
+			binary.BigEndian.PutUint64(key, b.id)
+		}
+	}
+	s.bodies = s.bodies || when == withBody
+	s.charges = append(s.charges, Charge{
+		Limit: &b.Limit, Key: key, Cost: times(units, price), Advisory: f.enforced < wholly && xxhash.Sum64(key[idBytes:])%wholly >= f.enforced,
+	})
+	s.taken = append(s.taken, taken{l, b, when})
+}
+
+// wholly is the number of parts in which keys are counted for percent.
+const wholly = 10_000
+
+// times multiplies what is counted with what it costs, within the bounds of a cost.
+func times(n, price int64) int64 {
+	if n > maxSpan/max(price, 1) {
+		return maxSpan
+	}
+	return n * price
+}
+
+// weighBody fills in the costs that the request's body decides.
+func (s *scratch) weighBody(x *flows.Exchange) error {
+	n, err := weigh(x)
+	if err != nil {
+		return err
+	}
+	for i := range s.taken {
+		if s.taken[i].moment == withBody {
+			s.charges[i].Cost = times(n, s.taken[i].limit.cost.of(x))
+		}
+	}
+	return nil
+}
+
+// refuseCharge returns the refusal by a charge, or nil if limits only count. Nothing has been charged.
+func (f *rateLimit) refuseCharge(x *flows.Exchange, s *scratch, i int) error {
+	t, d := s.taken[i], s.charges[i].Decision
+	if f.config.Mode == "enforce" && d.Wait <= time.Second && d.Remaining == 0 {
+		return f.refuse(x, s, t.limit, t.budget.nextSecond)
+	}
+	if f.config.Mode == "enforce" {
+		return f.refuse(x, s, t.limit, f.refusal(t.limit, t.budget, d))
+	}
+	return f.refuse(x, s, t.limit, nil)
+}
+
+// refuse counts what a limit refuses, and returns e or, if limits only count, nil.
+func (f *rateLimit) refuse(x *flows.Exchange, s *scratch, l *limit, e *elastic.Error) error {
+	if f.config.Mode == "shadow" {
+		f.spare(x, l)
+		s.charges, s.taken = s.charges[:0], s.taken[:0] // what would not have been answered costs nothing
+		return nil
+	}
+	l.refused.Inc()
+	if f.config.LogRefusals {
+		f.logRefusal(x, l, "refused")
+	}
+	if !x.Tracing { // there it would say that of the exchange that is traced
+		x.Trace.Outcome, x.Trace.Limit = flows.Limited, l.name
+	}
+	return e
+}
+
+// spare counts what a limit would refuse.
+func (f *rateLimit) spare(x *flows.Exchange, l *limit) {
+	l.spared.Inc()
+	f.logRefusal(x, l, "would refuse")
+}
+
+// logRefusal logs a refusal; lines of one limit are throttled.
+func (f *rateLimit) logRefusal(x *flows.Exchange, l *limit, what string) {
+	f.logs.Log(slog.LevelWarn, l.name, what, "limit", l.name, "api", x.Call().String(), "client", x.Request.ClientIP)
+}
+
+// refusal is the answer to a request that has to wait, in whole seconds, at least one.
+func (f *rateLimit) refusal(l *limit, b *budget, d Decision) *elastic.Error {
+	wait := max(1, seconds(d.Wait))
+	e := &elastic.Error{
+		Status: f.config.Status, Type: f.config.Type, Reason: b.reason, RetryAfter: time.Duration(wait) * time.Second,
+		Fields: f.refusalFields(l, b, Decision{Wait: d.Wait}),
+	}
+	if f.config.Message == "" {
+		e.Reason += strconv.FormatInt(wait, 10) + "s"
+	}
+	return e
+}
+
+// settle charges what is known now that there is an answer, and tells the caller of the limits. What is known only when the
+// answer has been written is charged then.
+func (f *rateLimit) settle(x *flows.Exchange, s *scratch, told bool) {
+	for i := range s.taken {
+		switch t := &s.taken[i]; {
+		case t.moment != after:
+		case t.limit.unit == took:
+			f.table.Bill(&t.budget.Limit, s.charges[i].Key, times(tookOf(x), t.limit.cost.of(x)))
+		default:
+			s.unpaid = true
+		}
+	}
+	told = told && f.style.any() && !x.Tracing
+	if told {
+		f.addFields(x, s)
+	}
+	if !told && !s.unpaid {
+		f.put(s)
+		return
+	}
+	x.ReleaseWith(s)
+}
+
+// payRest charges bytes that were counted on their way.
+func (s *scratch) payRest() {
+	x := s.x
+	for i := range s.taken {
+		t := &s.taken[i]
+		if t.moment != after || t.limit.unit == took {
+			continue
+		}
+		read, written := x.BodyRead(), x.Written()
+		if x.Tracing {
+			read, written = x.RequestBytes, x.ResponseBytes
+		}
+		n := written
+		if t.limit.unit == requestBytes {
+			n = read
+		}
+		s.owner.table.Bill(&t.budget.Limit, s.charges[i].Key, times(n, t.limit.cost.of(x)))
+	}
 }
 
 var (
-	_ flows.Starter = (*rateLimit)(nil)
-	_ flows.Stopper = (*rateLimit)(nil)
+	_ flows.Starter  = (*rateLimit)(nil)
+	_ flows.Stopper  = (*rateLimit)(nil)
+	_ flows.Releaser = (*scratch)(nil)
 )

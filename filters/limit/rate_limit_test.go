@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"weir/elastic"
 	"weir/flows"
@@ -23,17 +25,27 @@ type answerConfig struct{}
 
 type answer struct{}
 
+// Serve answers as a cluster would that needs as long as the field x-work says, with the body in the field x-answer.
 func (answer) Serve(x *flows.Exchange, _ flows.Handler) error {
-	x.Response.Status = 200
+	if field := x.Request.Header.Get("x-work"); field != nil {
+		work, err := time.ParseDuration(string(field))
+		if err != nil {
+			return err
+		}
+		<-time.After(work)
+		x.Trace.Outcome, x.Trace.Attempts, x.Trace.Upstream = flows.Upstream, 1, work
+	}
+	x.Reply(200, "application/json", x.Request.Header.Get("x-answer"))
 	return nil
 }
 
-// registry has the filter rate_limit, of which made gets each that is built, and one that answers.
+// registry has the filters of this package, of which made gets each rate_limit that is built, and one that answers.
 func registry(made func(*rateLimit)) *flows.Registry {
 	r := flows.NewRegistry()
+	flows.Register(r, Concurrency())
 	factory := RateLimit()
 	factory.Build = func(b *flows.Builder, c RateLimitConfig) flows.Filter {
-		f := buildRateLimit(b, c)
+		f := RateLimit().Build(b, c)
 		if f, ok := f.(*rateLimit); ok {
 			made(f)
 		}
@@ -113,6 +125,7 @@ func exchange(method, target string, fields ...string) *flows.Exchange {
 func (g *gateway) serve(x *flows.Exchange) *elastic.Error {
 	g.t.Helper()
 	err := g.flow.Serve(x)
+	x.End()
 	if err == nil {
 		if x.Response.Status != 200 {
 			g.t.Fatalf("%s: neither refused nor answered", x.Request.Target)
@@ -192,7 +205,7 @@ func TestClassicForm(t *testing.T) {
 		want := &elastic.Error{
 			Status: 429, Type: "rate_limit_exceeded_exception", Reason: "Hey, You just reached our request limit!", RetryAfter: time.Second,
 		}
-		if d := cmp.Diff(want, e); d != "" {
+		if d := cmp.Diff(want, e, cmpopts.IgnoreFields(elastic.Error{}, "Fields"), cmpopts.IgnoreUnexported(elastic.Error{})); d != "" {
 			t.Errorf("the fourth search (-want +got):\n%s", d)
 		}
 		if x.Trace.Limit != "rule_1" {
@@ -462,8 +475,12 @@ func TestReloadKeepsState(t *testing.T) {
 			t.Errorf("%d passed after a reload without changes, want none", n)
 		}
 		g.load("- rate_limit: {limits: [{key: [global], rate: 50/s}]}\n" + strings.Replace(classic, "max_qps: 100", "max_qps: 90", 1))
+		if n := g.passes(3, get("/medcl/_search")); n != 0 {
+			t.Errorf("%d passed after another filter came before it, want none", n)
+		}
+		g.load(strings.Replace(classic, "name: rate_limit_1", "name: other", 1))
 		if n := g.passes(3, get("/medcl/_search")); n != 3 {
-			t.Errorf("%d passed after the filter became the second one, want 3", n)
+			t.Errorf("%d passed after the filter got another name, want 3", n)
 		}
 		g.load(classic + "\n- rate_limit: {limits: [{key: [global], rate: 50/s}]}")
 		g.passes(3, get("/medcl/_search"))
@@ -578,7 +595,30 @@ func TestMistakes(t *testing.T) {
 	f(`{limits: [{key: [], rate: 1/s}]}`, "an empty key")
 	f(`{limits: [{key: [usr], rate: 1/s}]}`, `unknown selector "usr"; did you mean "user"?`)
 	f(`{limits: [{key: ["header:"], rate: 1/s}]}`, "names nothing behind the colon")
-	f(`{limits: [{key: ["cookie:x"], rate: 1/s}]}`, `unknown selector "cookie:x"`)
+	f(`{limits: [{key: ["cooky:x"], rate: 1/s}]}`, `unknown selector "cooky:x"`)
+	f(`{limits: [{key: [ip/40], rate: 1/s}]}`, "is no network")
+	f(`{limits: [{key: [ip/24/0], rate: 1/s}]}`, "is no network")
+	f(`{limits: [{unit: took, rate: 20/s}]}`, "took counts time: write 20s/s")
+	f(`{limits: [{unit: took, rate: 20s/s, burst: 3}]}`, "took counts time")
+	f(`{limits: [{unit: request_bytes, rate: 20s/s}]}`, "counts bytes: write 10mb/s")
+	f(`{limits: [{rate: 10mb/s}]}`, "requests are counted")
+	f(`{limits: [{unit: docs, rate: 10/s}]}`, "not one of requests")
+	f(`{limits: [{rate: 1/s, cost: {serch: 2}}]}`, `did you mean "search"?`)
+	f(`{limits: [{rate: 1/s, cost: -1}]}`, "between 0 and")
+	f(`{limits: [{rate: 1/s, cost: {scroll: 2}}]}`, "above the burst of 1")
+	f(`{limits: [{rate: 1/s, overrides: [{key: [a, b]}]}]}`, `want a value for each of the selectors ["ip"]`)
+	f(`{limits: [{rate: 1/s, overrides: [{key: a}]}]}`, `"a" is no address`)
+	f(`{limits: [{rate: 1/s, key: [identity], overrides: [{key: a}]}]}`, "write user:NAME")
+	f(`{limits: [{rate: 1/s, key: [api], overrides: [{key: serch}]}]}`, `"serch" is no API`)
+	f(`{limits: [{rate: 1/s, key: [class], overrides: [{key: serch}]}]}`, "is no class")
+	f(`{limits: [{rate: 1/s, key: [global], overrides: [{key: a}]}]}`, "want a value for each")
+	f(`{limits: [{rate: 1/s, key: [user], overrides: [{key: a}, {key: a, rate: 2/s}]}]}`, "has an override already")
+	f(`{limits: [{rate: 1/s, key: [user], overrides: [{key: a, burst: 2}]}]}`, "a burst without a rate")
+	f(`{limits: [{rate: 1/s}], exempt: {apy: [info]}}`, "unknown word")
+	f(`{limits: [{rate: 1/s}], max_wait: 2s}`, "max_wait has no effect without on_limit: wait")
+	f(`{limits: [{rate: 1/s}], on_limit: wait, fair_by: [index]}`, "not known of every request")
+	f(`{limits: [{rate: 1/s}], status: 200}`, "at least 400")
+	f(`{limits: [{rate: 1/s}], percent: 10}`, "write 10%")
 	f(`{limits: [{key: [ip, ip], rate: 1/s}]}`, "stands twice")
 	f(`{limits: [{key: ["path:x"], rate: 1/s}]}`, "is a group of pattern, which is missing")
 	f(`{limits: [{key: ["path:x"], pattern: "(?P<y>.)", rate: 1/s}]}`, `no group called "x"`)
@@ -586,7 +626,7 @@ func TestMistakes(t *testing.T) {
 	f(`{limits: [{rate: 1/s, when: {any: [{user: a}, {not: {index: x}}]}}]}`, "write index beside when")
 	f(`{limits: [{rate: 1/s, when: {indx: x}}]}`, "unknown word")
 	f(`{mode: dry, limits: [{rate: 1/s}]}`, "not one of enforce, shadow, off")
-	f(`{on_limit: wait, limits: [{rate: 1/s}]}`, "not one of reject")
+	f(`{on_limit: drop, limits: [{rate: 1/s}]}`, "not one of reject, wait")
 	f(`{max_keys: 10, limits: [{rate: 1/s}]}`, "at least 1000")
 	f(`{limits: [{rate: 1/s, brust: 3}]}`, `did you mean "burst"?`)
 }
@@ -676,6 +716,8 @@ func TestSeenPathAllocates(t *testing.T) {
 			if err := g.flow.Serve(x); err != nil {
 				t.Fatal(err)
 			}
+			x.End()
+			x.Response.Header.Reset()
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", target, n)
 		}
@@ -705,6 +747,8 @@ func BenchmarkServe(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = g.flow.Serve(x)
+				x.End()
+				x.Response.Header.Reset()
 			}
 		})
 	}
@@ -716,4 +760,182 @@ func BenchmarkServe(b *testing.B) {
 			_ = g.flow.Serve(x)
 		}
 	})
+}
+
+// as makes exchanges of a user, or without one.
+func as(user string) func(int) *flows.Exchange {
+	return func(int) *flows.Exchange {
+		x := exchange("GET", "/i/_search")
+		if user != "" {
+			x.Request.User = []byte(user)
+		}
+		return x
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const filter = `
+- rate_limit:
+    limits:
+      - {name: a, key: [user], rate: 2/h, burst: 2, overrides: [{key: loader, rate: 5/h, burst: 5}, {key: free}]}
+      - {name: b, key: [user, api], rate: 9/h, burst: 9, overrides: [{key: [bob, search], rate: 1/h}]}
+`
+		g := newGateway(t, filter)
+		f := func(user string, want int) {
+			t.Helper()
+			if n := g.passes(12, as(user)); n != want {
+				t.Errorf("%d of %s's passed, want %d", n, user, want)
+			}
+		}
+		f("ann", 2)
+		f("loader", 5)
+		f("free", 9)
+		f("bob", 1)
+		g.load(strings.Replace(filter, "rate: 5/h, burst: 5", "rate: 6/h, burst: 6", 1))
+		f("ann", 0)    // another key's override is not its business
+		f("loader", 4) // that are left of b
+	})
+}
+
+func TestMissing(t *testing.T) {
+	f := func(missing string, want int) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			g := newGateway(t, `- rate_limit: {limits: [{name: a, key: [user], rate: 2/h, burst: 2`+missing+`}]}`)
+			if n := g.passes(5, as("")); n != want {
+				t.Errorf("%q: %d of 5 without a user passed, want %d", missing, n, want)
+			}
+			if n := g.passes(5, as("ann")); n != 2 {
+				t.Errorf("%q: %d of 5 of a user passed, want 2", missing, n)
+			}
+		})
+	}
+	f("", 2)
+	f(", missing: anonymous", 2)
+	f(", missing: skip", 5)
+	f(", missing: reject", 0)
+}
+
+func TestExempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, `- rate_limit: {exempt: {any: [{api: [info, ping]}, {user: probe}]}, limits: [{key: [global], rate: 1/h}]}`)
+		if n := g.passes(5, get("/")) + g.passes(5, as("probe")); n != 10 {
+			t.Errorf("%d of 10 exempt requests passed", n)
+		}
+		if n := g.passes(5, as("ann")); n != 1 {
+			t.Errorf("%d of 5 others passed, want 1", n)
+		}
+	})
+}
+
+// TestPercent holds that a limit is enforced for its share of the keys, always the same ones, and counts for the others.
+func TestPercent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const filter = `- rate_limit: {percent: 25%, limits: [{name: a, key: [user], rate: 1/h}, {name: b, key: [user], rate: 2/h, burst: 2}]}`
+		g := newGateway(t, filter)
+		limited := map[int]bool{}
+		for i := range 1000 {
+			limited[i] = g.passes(2, as(fmt.Sprint("user-", i))) == 1
+		}
+		n := 0
+		for _, l := range limited {
+			if l {
+				n++
+			}
+		}
+		if n < 200 || n > 300 {
+			t.Errorf("the limit is enforced for %d of 1000 users, want about 250", n)
+		}
+		labels := map[string]string{"limit": "a", "outcome": "would_refuse"}
+		if got := g.metric("weir_limit_decisions_total", labels); got != float64(1000-n) {
+			t.Errorf("%v requests counted that would be refused, want %d", got, 1000-n)
+		}
+		g.load(strings.Replace(filter, "25%", "26%", 1))
+		for i := range 1000 {
+			if limited[i] && g.passes(1, as(fmt.Sprint("user-", i))) != 0 {
+				t.Fatalf("user %d is not limited any more", i)
+			}
+		}
+	})
+}
+
+// TestForgedAddress holds that a caller does not get another budget by what it says of its address; whom to believe is for
+// the entry to say.
+func TestForgedAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, `- rate_limit: {limits: [{key: [ip], rate: 1/h, burst: 7}, {key: [identity], rate: 1/h, burst: 9}]}`)
+		if n := g.passes(1000, func(i int) *flows.Exchange {
+			forged := fmt.Sprintf("10.%d.%d.%d", i, i, i)
+			return exchange("GET", "/", "X-Forwarded-For", forged, "Forwarded", "for="+forged, "X-Real-IP", forged)
+		}); n != 7 {
+			t.Errorf("%d of 1000 with forged addresses passed, want 7", n)
+		}
+	})
+}
+
+// TestMoreSelectors is TestSelectors for those that credentials, cookies and the like are taken apart for.
+func TestMoreSelectors(t *testing.T) {
+	f := func(key string, a, b func(x *flows.Exchange), shared bool) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			g := newGateway(t, `- rate_limit: {limits: [{key: ["`+key+`"], rate: 1/h}]}`)
+			for i, change := range []func(*flows.Exchange){a, b} {
+				x := exchange("GET", "/i/_search?a=1&b=%32")
+				change(x)
+				if refused := g.serve(x) != nil; refused != (i == 1 && shared) {
+					t.Errorf("key %s: request %d refused %v, shared should be %v", key, i, refused, shared)
+				}
+			}
+		})
+	}
+	field := func(name, value string) func(*flows.Exchange) {
+		return func(x *flows.Exchange) { x.Request.Header.AddString(name, value) }
+	}
+	from := func(ip string) func(*flows.Exchange) {
+		return func(x *flows.Exchange) { x.Request.ClientIP = netip.MustParseAddr(ip) }
+	}
+	to := func(target string) func(*flows.Exchange) {
+		return func(x *flows.Exchange) { *x = *exchange("GET", target) }
+	}
+	key := func(text string) func(*flows.Exchange) {
+		return field("Authorization", "ApiKey "+base64.StdEncoding.EncodeToString([]byte(text)))
+	}
+	user := func(name string) func(*flows.Exchange) {
+		return func(x *flows.Exchange) { x.Request.User = []byte(name) }
+	}
+	f("api_key", key("id:secret"), key("id:other secret"), true)
+	f("api_key", key("id:secret"), key("id2:secret"), false)
+	f("api_key", field("Authorization", "ApiKey !"), field("Authorization", "Bearer x"), true)
+	f("identity", key("id:secret"), key("id:other secret"), true)
+	f("identity", key("ann:x"), user("ann"), false)
+	f("identity", user("ann"), user("ann"), true)
+	f("identity", from("192.0.2.7"), from("192.0.2.7"), true)
+	f("identity", from("192.0.2.7"), from("192.0.2.8"), false)
+	f("ip/24", from("192.0.2.7"), from("192.0.2.8"), true)
+	f("ip/24", from("192.0.2.7"), from("192.0.3.8"), false)
+	f("ip/24/48", from("2001:db8:1:2::1"), from("2001:db8:1:3::1"), true)
+	f("ip/24/48", from("2001:db8:1:2::1"), from("2001:db8:2:3::1"), false)
+	f("ip/24", from("2001:db8:1:2::1"), from("2001:db8:1:3::1"), false)
+	f("cookie:sid", field("Cookie", "a=b; sid=7"), field("Cookie", "sid=7; c=d"), true)
+	f("cookie:sid", field("Cookie", "sid=7"), field("Cookie", "sid=8"), false)
+	f("cookie:sid", field("Cookie", "xsid=7"), field("Cookie", "xsid=8"), true)
+	f("query:a", to("/?a=1&b=2"), to("/?b=3&a=1"), true)
+	f("query:b", to("/?a=1&b=2"), to("/?b=%32"), true)
+	f("path", to("/i/_search"), to("//i/%5Fsearch"), true)
+	f("path", to("/i/_search"), to("/i/_count"), false)
+	f("method", to("/i/_search"), to("/"), true)
+}
+
+// seats returns the filters that are at work, in no order.
+func (g *gateway) seats() []explainer {
+	var out []explainer
+	for _, s := range flows.Kept[*seat](g.keeper) {
+		if f := s.current(); f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
 }

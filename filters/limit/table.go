@@ -73,8 +73,9 @@ func NewTable(maxKeys int, now func() int64) *Table {
 // A Charge is what one exchange costs one key of a limit.
 type Charge struct {
 	Limit    *Limit
-	Key      []byte // read by CheckAll, not kept
-	Cost     int64  // at least 1
+	Key      []byte // read, not kept
+	Cost     int64  // 0 if it is known only afterwards; see Bill
+	Advisory bool   // refuses nothing; if its limit is reached it is not charged, and the others are
 	Decision Decision
 
 	shard int
@@ -85,12 +86,16 @@ type Charge struct {
 // CheckAll decides all charges together: if each limit lets its charge pass, all are charged, otherwise none is. It fills in
 // the decisions and returns the index of the refused charge with the longest wait, or -1 if all passed. No two charges may
 // have the same key. Keys that the table knows cost no allocation.
-func (t *Table) CheckAll(charges []Charge) int {
+func (t *Table) CheckAll(charges []Charge) int { return t.check(charges, true) }
+
+// Peek decides as CheckAll does and charges nothing.
+func (t *Table) Peek(charges []Charge) int { return t.check(charges, false) }
+
+func (t *Table) check(charges []Charge, commit bool) int {
 	var locks uint64
 	for i := range charges {
-		// The seed is secret, so that nobody can make keys that crowd the others of one shard out.
 		c := &charges[i]
-		c.shard = int(maphash.Bytes(t.seed, c.Key) & uint64(len(t.shards)-1))
+		c.shard = t.shardOf(c.Key)
 		locks |= 1 << c.shard
 	}
 	for rest := locks; rest != 0; rest &= rest - 1 { // in ascending order, so that two lists cannot lock each other out
@@ -106,17 +111,55 @@ func (t *Table) CheckAll(charges []Charge) int {
 			tat = c.cell.tat
 		}
 		c.next, c.Decision = c.Limit.decide(tat, now, c.Cost)
-		if !c.Decision.OK && (refused < 0 || c.Decision.Wait > charges[refused].Decision.Wait) {
+		if !c.Decision.OK && !c.Advisory && (refused < 0 || c.Decision.Wait > charges[refused].Decision.Wait) {
 			refused = i
 		}
 	}
-	if refused < 0 {
+	if refused < 0 && commit {
 		t.charge(charges, now)
 	}
 	for rest := locks; rest != 0; rest &= rest - 1 {
 		t.shards[bits.TrailingZeros64(rest)].mu.Unlock()
 	}
 	return refused
+}
+
+// shardOf returns where a key belongs. The seed is secret, so that nobody can make keys that crowd the others of one shard
+// out.
+func (t *Table) shardOf(key []byte) int {
+	return int(maphash.Bytes(t.seed, key) & uint64(len(t.shards)-1))
+}
+
+// Bill charges what an admitted exchange turned out to cost, even if that leaves the key in debt.
+func (t *Table) Bill(l *Limit, key []byte, cost int64) {
+	if cost <= 0 {
+		return
+	}
+	s := &t.shards[t.shardOf(key)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := t.now()
+	if c := s.cells[string(key)]; c != nil {
+		c.tat = l.bill(c.tat, now, cost)
+		return
+	}
+	s.insert(key, l.bill(0, now, cost), now)
+}
+
+// Walk calls visit with each key and the time until it has its whole burst again, one shard after the other, which is locked
+// meanwhile. Rested keys are left out.
+func (t *Table) Walk(visit func(key string, rest time.Duration)) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		now := t.now()
+		for _, c := range s.heap {
+			if c.tat > now {
+				visit(c.key, time.Duration(c.tat-now))
+			}
+		}
+		s.mu.Unlock()
+	}
 }
 
 // charge writes down what passed. The shards are locked.
@@ -127,7 +170,7 @@ func (t *Table) charge(charges []Charge, now int64) {
 		}
 	}
 	for i := range charges { // after all known keys were charged: a new one may take a known one's place
-		if c := &charges[i]; c.cell == nil {
+		if c := &charges[i]; c.cell == nil && c.next > now {
 			t.shards[c.shard].insert(c.Key, c.next, now)
 		}
 	}

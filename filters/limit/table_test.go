@@ -31,7 +31,7 @@ func (m model) checkAll(charges []Charge, now int64) (int, []Decision) {
 	refused, out, next := -1, make([]Decision, len(charges)), make([]int64, len(charges))
 	for i, c := range charges {
 		next[i], out[i] = c.Limit.decide(m[string(c.Key)], now, c.Cost)
-		if !out[i].OK && (refused < 0 || out[i].Wait > out[refused].Wait) {
+		if !out[i].OK && !c.Advisory && (refused < 0 || out[i].Wait > out[refused].Wait) {
 			refused = i
 		}
 	}
@@ -58,9 +58,10 @@ func TestTableAgainstModel(t *testing.T) {
 			for i := range rapid.IntRange(1, 3).Draw(t, "charges") {
 				charges = append(charges, Charge{
 					Limit: &limits[i], Key: fmt.Appendf(nil, "%d %d", i, rapid.IntRange(0, 9).Draw(t, "key")),
-					Cost: rapid.Int64Range(1, 4).Draw(t, "cost"),
+					Cost: rapid.Int64Range(0, 4).Draw(t, "cost"), Advisory: rapid.IntRange(0, 4).Draw(t, "advisory") == 0,
 				})
 			}
+			peeked := table.Peek(charges)
 			refused, want := all.checkAll(charges, clock.Load())
 			got := table.CheckAll(charges)
 			if table.Len() > size {
@@ -69,13 +70,17 @@ func TestTableAgainstModel(t *testing.T) {
 			if table.EvictedHot() > 0 {
 				return
 			}
-			if got != refused {
-				t.Fatalf("charge %d of %d refused, want %d", got, len(charges), refused)
+			if got != refused || peeked != refused {
+				t.Fatalf("charge %d of %d refused, %d before anything was charged, want %d", got, len(charges), peeked, refused)
 			}
 			for i := range charges {
 				if charges[i].Decision != want[i] {
 					t.Fatalf("charge %d: %+v, want %+v", i, charges[i].Decision, want[i])
 				}
+			}
+			if c, cost := charges[0], rapid.Int64Range(0, 9).Draw(t, "bill"); got < 0 && cost > 0 {
+				table.Bill(c.Limit, c.Key, cost)
+				all[string(c.Key)] = c.Limit.bill(all[string(c.Key)], clock.Load(), cost)
 			}
 			clock.add(time.Duration(rapid.IntRange(0, 40).Draw(t, "pause")) * time.Millisecond)
 		}

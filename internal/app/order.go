@@ -68,7 +68,7 @@ func (o *order) warnf(s placed, format string, args ...any) {
 }
 
 func (o *order) warn() {
-	var upstream, end, whole, lookup, store *placed // the first of each kind
+	var upstream, end, whole, lookup, store, slots *placed // the first of each kind
 	for i := range o.steps {
 		s := &o.steps[i]
 		if end != nil {
@@ -89,6 +89,11 @@ func (o *order) warn() {
 			}
 		case s.Kind == "set_cache":
 			store = either(store, s)
+		case s.Kind == "concurrency":
+			if slots != nil && keyParts(s) > keyParts(slots) {
+				o.warnf(*s, "stands below %s at %s, whose slots more callers share: who waits here holds one of those; the narrow limit comes first", slots.Name, slots.Node.Pos())
+			}
+			slots = s
 		}
 		if e, ok := s.Filter.(flows.Ender); ok && e.Ends() && s.always {
 			end = s
@@ -99,6 +104,14 @@ func (o *order) warn() {
 		o.warnf(*other, "cache at %s looks up and stores by itself; %s beside it does that twice", whole.Node.Pos(), other.Kind)
 	}
 	o.warnUseless(either(either(whole, lookup), store))
+}
+
+// keyParts returns how many properties of an exchange a limit tells apart.
+func keyParts(s *placed) int {
+	if k, ok := s.Filter.(interface{ KeyParts() int }); ok {
+		return k.KeyParts()
+	}
+	return 0
 }
 
 // warnUseless warns of a cache in a chain in which no answer can come from.
