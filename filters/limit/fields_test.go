@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"weir/flows"
+	"weir/internal/wire"
 )
 
 // told returns what an answer or a refusal says of limits.
 func told(g *gateway, x *flows.Exchange) string {
 	g.t.Helper()
-	fields := x.Response.Header.Fields()
+	var fields []wire.Field
 	if e := g.serve(x); e != nil {
 		fields = e.Fields
 	} else {
