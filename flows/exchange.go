@@ -226,9 +226,9 @@ func (v *Var[T]) Get(x *Exchange) *T {
 	return nil
 }
 
-// End tells what filters gave to ReleaseWith that the answer has been written. The entry does that for its exchanges; for
-// one that Explaining made it is for whoever served it.
-func (x *Exchange) End() {
+// Conclude tells what filters gave to ReleaseWith that the answer has been written. The entry does that for its exchanges, and
+// End for others; what is known of the exchange stays readable.
+func (x *Exchange) Conclude() {
 	for i := range x.cleanups {
 		x.cleanups[i].Release()
 		x.cleanups[i] = nil
@@ -238,7 +238,7 @@ func (x *Exchange) End() {
 
 // reset gives back what the exchange holds and makes it ready for the next request.
 func (x *Exchange) reset() {
-	x.End()
+	x.Conclude()
 	clear(x.vars)
 	x.vars = x.vars[:0]
 	x.Request.Header.Reset()

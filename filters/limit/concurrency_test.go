@@ -188,7 +188,7 @@ func TestConcurrencyProperties(t *testing.T) {
 					"x-key", fmt.Sprint(random.IntN(2)), "X-Priority", "")
 				c.wg.Go(func() {
 					_ = g.flow.Serve(x)
-					x.End()
+					x.Conclude()
 				})
 				if random.IntN(4) == 0 {
 					c.wg.Go(func() {
@@ -312,7 +312,7 @@ func TestPanicFreesTheSlot(t *testing.T) {
 		if n := g.metric("weir_concurrency_in_flight", nil); n != 1 {
 			t.Fatalf("%v are in flight before the exchange has ended", n)
 		}
-		x.End()
+		x.Conclude()
 		if n := g.metric("weir_concurrency_in_flight", nil); n != 0 {
 			t.Errorf("%v are in flight", n)
 		}
@@ -380,7 +380,7 @@ func TestFreeSlotAllocates(t *testing.T) {
 		if err := g.flow.Serve(x); err != nil {
 			t.Fatal(err)
 		}
-		x.End()
+		x.Conclude()
 		x.Response.Header.Reset()
 	}); n != 0 {
 		t.Errorf("%v allocations for two free slots", n)

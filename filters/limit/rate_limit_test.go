@@ -125,7 +125,7 @@ func exchange(method, target string, fields ...string) *flows.Exchange {
 func (g *gateway) serve(x *flows.Exchange) *elastic.Error {
 	g.t.Helper()
 	err := g.flow.Serve(x)
-	x.End()
+	x.Conclude()
 	if err == nil {
 		if x.Response.Status != 200 {
 			g.t.Fatalf("%s: neither refused nor answered", x.Request.Target)
@@ -716,7 +716,7 @@ func TestSeenPathAllocates(t *testing.T) {
 			if err := g.flow.Serve(x); err != nil {
 				t.Fatal(err)
 			}
-			x.End()
+			x.Conclude()
 			x.Response.Header.Reset()
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", target, n)
@@ -747,7 +747,7 @@ func BenchmarkServe(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = g.flow.Serve(x)
-				x.End()
+				x.Conclude()
 				x.Response.Header.Reset()
 			}
 		})

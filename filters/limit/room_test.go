@@ -30,7 +30,7 @@ type crowd struct {
 func (c *crowd) comes(x *flows.Exchange) {
 	c.wg.Go(func() {
 		err := c.g.flow.Serve(x)
-		x.End()
+		x.Conclude()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.done = append(c.done, arrival{string(x.Request.User), time.Since(c.start), err == nil})
