@@ -42,4 +42,5 @@ func Register(r *flows.Registry) {
 // that somebody wants explained.
 func Publish(mux cache.Mux, keeper *flows.Keeper, route cache.Route) {
 	cache.Publish(mux, keeper, route)
+	mux.Handle("GET /_weir/limits", limit.Handler(keeper))
 }
