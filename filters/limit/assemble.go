@@ -128,7 +128,7 @@ func (a *assembly) addRule(n *conf.Node, i int) {
 func (a *assembly) addLimit(n *conf.Node, i int) {
 	c := &a.config.Limits[i]
 	l := newLimit(cmp.Or(c.Name, "limit_"+strconv.Itoa(i+1)))
-	l.index, l.unit, l.cost, l.missing = c.Index, units[c.Unit], c.Cost, c.Missing
+	l.index, l.unit, l.cost, l.missing, l.unlimited = c.Index, units[c.Unit], c.Cost, c.Missing, c.only
 	a.limits = append(a.limits, l)
 	a.readKey(n, l, c)
 	a.indices = a.indices || len(c.Index) > 0

@@ -166,9 +166,11 @@ func (g *gates) open(key []byte, c class, forced bool) (*gate, bool) {
 
 // add makes the gate of a key. The shard is locked.
 func (s *gateShard) add(key []byte) *gate {
-	gt := &gate{}
+	var gt *gate
 	if n := len(s.spare); n > 0 {
 		gt, s.spare = s.spare[n-1], s.spare[:n-1]
+	} else {
+		gt = &gate{}
 	}
 	if gt.key != string(key) { // of a key that comes and goes it is the same again
 		gt.key = string(key)

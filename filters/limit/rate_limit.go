@@ -111,6 +111,8 @@ type RateLimitLimit struct {
 	When *conf.Node `conf:"when"`
 	// Other rates for single keys.
 	Overrides []RateLimitOverride `conf:"overrides"`
+
+	only bool // keys without an override are not limited
 }
 
 // RateLimitOverride is the rate of one key.
@@ -464,13 +466,13 @@ func (f *rateLimit) add(s *scratch, l *limit, h hit, index []byte) {
 	b := &l.budget
 	if l.overrides != nil {
 		if other := l.overrides[string(key[idBytes:])]; other != nil {
-			if other.unlimited {
-				s.keys = s.keys[:from]
-				return
-			}
 			b = other
 			binary.BigEndian.PutUint64(key, b.id)
 		}
+	}
+	if b.unlimited {
+		s.keys = s.keys[:from]
+		return
 	}
 	s.bodies = s.bodies || when == withBody
 	s.charges = append(s.charges, Charge{

@@ -43,6 +43,12 @@ func (answer) Serve(x *flows.Exchange, _ flows.Handler) error {
 func registry(made func(*rateLimit)) *flows.Registry {
 	r := flows.NewRegistry()
 	flows.Register(r, Concurrency())
+	flows.Register(r, RequestPathLimiter())
+	flows.Register(r, RequestClientIPLimiter())
+	flows.Register(r, RequestUserLimiter())
+	flows.Register(r, RequestHostLimiter())
+	flows.Register(r, RequestAPIKeyLimiter())
+	flows.Register(r, ContextLimiter())
 	factory := RateLimit()
 	factory.Build = func(b *flows.Builder, c RateLimitConfig) flows.Filter {
 		f := RateLimit().Build(b, c)

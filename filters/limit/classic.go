@@ -1,0 +1,290 @@
+package limit
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"weir/flows"
+	"weir/internal/conf"
+)
+
+// ClassicLimitConfig is what the classic limits of requests and bytes have in common.
+type ClassicLimitConfig struct {
+	// Length of time that the numbers are for.
+	Interval conf.Duration `conf:"interval" min:"1ms"`
+	// Requests in that time, in the long run.
+	MaxRequests *int64 `conf:"max_requests" min:"1"`
+	// Requests that may come at once after rest; by default max_requests.
+	BurstRequests *int64 `conf:"burst_requests" min:"1"`
+	// Bytes of request bodies in that time, in the long run.
+	MaxBytes *conf.Bytes `conf:"max_bytes" min:"1"`
+	// Bytes that may come at once after rest; by default max_bytes.
+	BurstBytes *conf.Bytes `conf:"burst_bytes" min:"1"`
+	// What happens to a request over the limit: retry lets it wait, at most retry_delay_in_ms times max_retry_times; drop
+	// refuses it at once.
+	Action string `conf:"action" enum:"retry,drop"`
+	// Status of the refusal.
+	Status int `conf:"status" min:"400" max:"599"`
+	// Text of the refusal. By default it names the limit and its rate.
+	Message string `conf:"message"`
+	// With max_retry_times: how long a request may wait. It waits until it passes, not in steps of this length.
+	RetryDelay int64 `conf:"retry_delay_in_ms" min:"1" max:"3600000"`
+	// With retry_delay_in_ms: how long a request may wait.
+	MaxRetryTimes int64 `conf:"max_retry_times" min:"1" max:"1000000"`
+	// No effect: message is the text of all refusals.
+	FailedRetryMessage string `conf:"failed_retry_message"`
+	// Log refusals.
+	LogWarnMessage bool `conf:"log_warn_message"`
+}
+
+func defaultClassicLimit() ClassicLimitConfig {
+	return ClassicLimitConfig{Interval: conf.Duration(time.Second), Action: "retry", Status: 429, RetryDelay: 10, MaxRetryTimes: 1000}
+}
+
+// RequestPathLimiterConfig is the configuration of request_path_limiter.
+type RequestPathLimiterConfig struct {
+	// Text of the refusal. By default it names the limit and its rate.
+	Message string `conf:"message"`
+	// Limits by path: the first that matches counts.
+	Rules []RateLimitRule `conf:"rules,required"`
+}
+
+// RequestPathLimiter declares the filter request_path_limiter.
+func RequestPathLimiter() flows.Factory[RequestPathLimiterConfig] {
+	return flows.Factory[RequestPathLimiterConfig]{
+		Name: "request_path_limiter", Family: "limit",
+		Summary: "Is rate_limit with rules, under its classic name.",
+		Default: func() RequestPathLimiterConfig { return RequestPathLimiterConfig{} },
+		Build: func(b *flows.Builder, c RequestPathLimiterConfig) flows.Filter {
+			r := defaultRateLimit()
+			r.Message, r.Rules = c.Message, c.Rules
+			return assemble(b, r, func(list string, i int) *conf.Node { return b.Node(list).Item(i) })
+		},
+		Examples: []flows.Example{
+			{Title: "Searches by index", YAML: `- request_path_limiter:
+    message: "Hey, You just reached our request limit!"
+    rules:
+      - {pattern: "/(?P<index_name>medcl)/_search", max_qps: 3, group: index_name}
+      - {pattern: "/(?P<index_name>.*?)/_search", max_qps: 100, group: index_name}`},
+		},
+	}
+}
+
+// RequestClientIPLimiterConfig is the configuration of request_client_ip_limiter.
+type RequestClientIPLimiterConfig struct {
+	// Addresses that are limited, each for itself. Without any all are.
+	IP conf.Strings `conf:"ip"`
+
+	ClassicLimitConfig `conf:",inline"`
+}
+
+// RequestClientIPLimiter declares the filter request_client_ip_limiter.
+func RequestClientIPLimiter() flows.Factory[RequestClientIPLimiterConfig] {
+	return flows.Factory[RequestClientIPLimiterConfig]{
+		Name: "request_client_ip_limiter", Family: "limit",
+		Summary: "Is rate_limit with the key ip, under its classic name.",
+		Default: func() RequestClientIPLimiterConfig {
+			return RequestClientIPLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+		},
+		Build: func(b *flows.Builder, c RequestClientIPLimiterConfig) flows.Filter {
+			return c.build(b, conf.Strings{"ip"}, "ip", c.IP)
+		},
+		Examples: []flows.Example{
+			{Title: "256 requests a second of two addresses", YAML: `- request_client_ip_limiter: {ip: [127.0.0.1, 127.0.0.2], max_requests: 256, action: drop}`},
+		},
+	}
+}
+
+// RequestUserLimiterConfig is the configuration of request_user_limiter.
+type RequestUserLimiterConfig struct {
+	// Users that are limited, each for itself. Without any all are; requests without a user never are.
+	User conf.Strings `conf:"user"`
+
+	ClassicLimitConfig `conf:",inline"`
+}
+
+// RequestUserLimiter declares the filter request_user_limiter.
+func RequestUserLimiter() flows.Factory[RequestUserLimiterConfig] {
+	return flows.Factory[RequestUserLimiterConfig]{
+		Name: "request_user_limiter", Family: "limit",
+		Summary: "Is rate_limit with the key user, under its classic name.",
+		Default: func() RequestUserLimiterConfig {
+			return RequestUserLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+		},
+		Build: func(b *flows.Builder, c RequestUserLimiterConfig) flows.Filter {
+			return c.build(b, conf.Strings{"user"}, "user", c.User)
+		},
+		Examples: []flows.Example{
+			{Title: "256 requests a second of two users", YAML: `- request_user_limiter: {user: [elastic, medcl], max_requests: 256, action: drop, message: "please slow down"}`},
+		},
+	}
+}
+
+// RequestHostLimiterConfig is the configuration of request_host_limiter.
+type RequestHostLimiterConfig struct {
+	// Hosts that are limited, each for itself. Without any all are.
+	Host conf.Strings `conf:"host"`
+
+	ClassicLimitConfig `conf:",inline"`
+}
+
+// RequestHostLimiter declares the filter request_host_limiter.
+func RequestHostLimiter() flows.Factory[RequestHostLimiterConfig] {
+	return flows.Factory[RequestHostLimiterConfig]{
+		Name: "request_host_limiter", Family: "limit",
+		Summary: "Is rate_limit with the key host, under its classic name.",
+		Default: func() RequestHostLimiterConfig {
+			return RequestHostLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+		},
+		Build: func(b *flows.Builder, c RequestHostLimiterConfig) flows.Filter {
+			return c.build(b, conf.Strings{"host"}, "host", c.Host)
+		},
+		Examples: []flows.Example{
+			{Title: "256 requests a second of one host", YAML: `- request_host_limiter: {host: [api.example.com], max_requests: 256, action: drop}`},
+		},
+	}
+}
+
+// RequestAPIKeyLimiterConfig is the configuration of request_api_key_limiter.
+type RequestAPIKeyLimiterConfig struct {
+	// Ids of API keys that are limited, each for itself. Without any all are; requests without an API key never are.
+	ID conf.Strings `conf:"id"`
+
+	ClassicLimitConfig `conf:",inline"`
+}
+
+// RequestAPIKeyLimiter declares the filter request_api_key_limiter.
+func RequestAPIKeyLimiter() flows.Factory[RequestAPIKeyLimiterConfig] {
+	return flows.Factory[RequestAPIKeyLimiterConfig]{
+		Name: "request_api_key_limiter", Family: "limit",
+		Summary: "Is rate_limit with the key api_key, under its classic name.",
+		Default: func() RequestAPIKeyLimiterConfig {
+			return RequestAPIKeyLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+		},
+		Build: func(b *flows.Builder, c RequestAPIKeyLimiterConfig) flows.Filter {
+			return c.build(b, conf.Strings{"api_key"}, "id", c.ID)
+		},
+		Examples: []flows.Example{
+			{Title: "256 requests a second of one API key", YAML: `- request_api_key_limiter: {id: [VuaCfGcBCdbkQm-e5aOx], max_requests: 256, action: drop}`},
+		},
+	}
+}
+
+// ContextLimiterConfig is the configuration of context_limiter.
+type ContextLimiterConfig struct {
+	// Properties of a request that make the key together: _ctx.request.path, host, method, user, header.NAME and
+	// query_args.NAME, and _ctx.remote_ip. Requests that lack one of them share a budget.
+	Context conf.Strings `conf:"context,required"`
+
+	ClassicLimitConfig `conf:",inline"`
+}
+
+// contextSelectors are the selectors that stand for properties of the classic context.
+var contextSelectors = map[string]string{
+	"_ctx.request.path": "path", "_ctx.request.host": "host", "_ctx.request.method": "method", "_ctx.request.user": "user",
+	"_ctx.remote_ip": "ip", "_ctx.request.header.": "header:", "_ctx.request.query_args.": "query:",
+}
+
+// contextSelector returns the selector that stands for a property of the classic context.
+func contextSelector(name string) (string, bool) {
+	if s, ok := contextSelectors[name]; ok && !strings.HasSuffix(s, ":") {
+		return s, true
+	}
+	for prefix, s := range contextSelectors {
+		if rest, ok := strings.CutPrefix(name, prefix); ok && strings.HasSuffix(s, ":") && rest != "" {
+			return s + rest, true
+		}
+	}
+	return "", false
+}
+
+// ContextLimiter declares the filter context_limiter.
+func ContextLimiter() flows.Factory[ContextLimiterConfig] {
+	return flows.Factory[ContextLimiterConfig]{
+		Name: "context_limiter", Family: "limit",
+		Summary: "Is rate_limit with a key of several selectors, under its classic name.",
+		Default: func() ContextLimiterConfig { return ContextLimiterConfig{ClassicLimitConfig: defaultClassicLimit()} },
+		Build: func(b *flows.Builder, c ContextLimiterConfig) flows.Filter {
+			var key conf.Strings
+			for i, name := range c.Context {
+				s, ok := contextSelector(name)
+				if !ok {
+					known := make([]string, 0, len(contextSelectors))
+					for text := range contextSelectors {
+						known = append(known, text)
+					}
+					slices.Sort(known)
+					q := b.Problems.Errorf(b.Node("context").Item(i), "%q is no property that a limit can be by", name)
+					if q.Suggestion, ok = conf.Nearest(name, known); !ok {
+						q.Message += ": known are " + strings.Join(known, ", ")
+					}
+					continue
+				}
+				key = append(key, s)
+			}
+			if len(key) < len(c.Context) {
+				return nil
+			}
+			return c.build(b, key, "context", nil)
+		},
+		Examples: []flows.Example{
+			{Title: "By path, host and a field", YAML: `- context_limiter:
+    max_requests: 10
+    action: drop
+    context: [_ctx.request.path, _ctx.request.header.Host, _ctx.request.header.Env]`},
+		},
+	}
+}
+
+// build makes the rate_limit that c stands for. With values only those have a budget, each its own. field is where key and
+// values are configured.
+func (c *ClassicLimitConfig) build(b *flows.Builder, key conf.Strings, field string, values conf.Strings) flows.Filter {
+	r := defaultRateLimit()
+	r.Message, r.Status, r.LogRefusals = c.Message, c.Status, c.LogWarnMessage
+	if c.Action == "retry" {
+		r.OnLimit, r.MaxWait = "wait", conf.Duration(c.RetryDelay*c.MaxRetryTimes*int64(time.Millisecond))
+	}
+	add := func(name, unit string, most, burst int64, kind conf.Unit) {
+		if most == 0 {
+			if burst > 0 {
+				b.Errorf("burst_"+name, "burst_%s without max_%s, which would be what is limited", name, name)
+			}
+			return
+		}
+		var l RateLimitLimit
+		l.SetDefaults()
+		l.Name, l.Key, l.Unit = name, key, unit
+		if len(key) == 1 {
+			l.Missing = "skip"
+		}
+		l.Rate, l.Burst = conf.Rate{Events: most, Per: c.Interval.Std(), Unit: kind}, &conf.Amount{N: most, Unit: kind}
+		if burst > 0 {
+			l.Burst.N = burst
+		}
+		l.only = len(values) > 0
+		for _, value := range values {
+			l.Overrides = append(l.Overrides, RateLimitOverride{Key: conf.Strings{value}, Rate: &l.Rate, Burst: l.Burst})
+		}
+		r.Limits = append(r.Limits, l)
+	}
+	add("requests", "requests", valueOf(c.MaxRequests), valueOf(c.BurstRequests), conf.Count)
+	add("bytes", "request_bytes", int64(valueOf(c.MaxBytes)), int64(valueOf(c.BurstBytes)), conf.Data)
+	if len(r.Limits) == 0 {
+		b.Errorf("", "neither max_requests nor max_bytes: the filter would let everything pass")
+		return nil
+	}
+	if c.FailedRetryMessage != "" {
+		b.Warnf("failed_retry_message", "failed_retry_message has no effect: message is the text of all refusals")
+	}
+	return assemble(b, r, func(string, int) *conf.Node { return b.Node(field) })
+}
+
+// valueOf returns what p points to, or zero.
+func valueOf[T any](p *T) T {
+	if p == nil {
+		var none T
+		return none
+	}
+	return *p
+}
