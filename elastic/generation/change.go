@@ -35,13 +35,14 @@ func (w *Write) Changes() bool {
 		}
 	}
 	switch {
-	case w.Status == 0, w.Status < 400, w.Status >= 500:
+	case w.Status < 400, w.Status >= 500: // 0 included
 		return true
-	case w.Status == 401, w.Status == 403:
-		return false
+	case w.Status == 404, w.Status == 409:
+		// Deleting what is not there is written and refreshes like any other write, and what works on many documents may
+		// stop half-way at a version conflict.
+		return c.Class == api.ClassWrite || c.Class == api.ClassUnknown
 	}
-	// What works on many documents may fail half-way, for example at a version conflict.
-	return c.Name == "delete_by_query" || c.Name == "update_by_query" || c.Name == "reindex" || c.Class == api.ClassUnknown
+	return false
 }
 
 // Note notes what an exchange changed. It must be called before the answer is given to the client, so that who has got it

@@ -286,6 +286,8 @@ func TestWritesSeen(t *testing.T) {
 	f("PUT", "/a-1/_doc/1", "", 500, ``, touched...)
 	f("PUT", "/a-1/_doc/1", "", 0, ``, touched...)
 	f("POST", "/a-1/_delete_by_query", "", 409, ``, touched...)
+	f("PUT", "/a-1/_create/1", "", 409, `{"error":{"index":"a-1"}}`, touched...)
+	f("DELETE", "/a-1/_doc/1?refresh=true", "", 404, `{"_index":"a-1","result":"not_found"}`, touched...)
 	f("POST", "/a-1/_refresh", "", 200, `{}`, touched...)
 	// What the name stands for is not known.
 	f("POST", "/_bulk", "", 200, `{}`, exprs...)
@@ -300,7 +302,7 @@ func TestWritesSeen(t *testing.T) {
 	f("PUT", "/_security/user/u", "", 200, `{}`, exprs...)
 	f("POST", "/_plugins/_some/_thing", "", 200, `{}`, exprs...)
 	// Nothing happened.
-	f("PUT", "/a-1/_create/1", "", 409, `{"error":{"index":"a-1"}}`)
+	f("POST", "/_aliases", "", 404, `{}`)
 	f("PUT", "/a-1/_doc/1", "", 400, `{}`)
 	f("POST", "/_reindex", "", 403, `{}`)
 	f("POST", "/a-1/_search", "", 200, `{"hits":{"hits":[{"_index":"a-1"}]}}`)
