@@ -165,6 +165,7 @@ func apiProbes(t *testing.T, engine string) (probes []probe) {
 			path += "?" + q
 		}
 		p := probe{
+			kind: "APIs of the table",
 			name: fmt.Sprintf("%s: %s %s", l.api, l.method, path), loose: looseAPI(l.api), momentary: momentary(l.api),
 			changes: rank(l) >= 3 && strings.Contains(l.path, "{index}"),
 		}
@@ -224,8 +225,9 @@ func gzipped(body string) string {
 
 // oddProbes are requests that some proxy breaks: paths, queries, framing, codings, media types, methods, fields.
 func oddProbes(engine string) (probes []probe) {
+	kind := "paths and queries"
 	add := func(name string, raw ...string) *probe {
-		probes = append(probes, probe{name: name, raw: raw})
+		probes = append(probes, probe{kind: kind, name: name, raw: raw})
 		return &probes[len(probes)-1]
 	}
 	for _, target := range oddTargets {
@@ -236,7 +238,7 @@ func oddProbes(engine string) (probes []probe) {
 	}
 
 	const search = "/twin-~/_search"
-	// Methods.
+	kind = "methods"
 	for _, target := range []string{"/", "/twin-~", "/twin-~/_doc/1", "/twin-~/_doc/none", "/none", search, "/_nodes/http", "/_cluster/health", "/twin-~/_alias/twin-~-alias", "/_bulk"} {
 		add("method HEAD", request("HEAD", target, ""))
 		add("method OPTIONS", request("OPTIONS", target, ""))
@@ -248,6 +250,7 @@ func oddProbes(engine string) (probes []probe) {
 	add("no length and no body", request("POST", "/twin-~/_refresh", ""), request("PUT", "/made-~", ""), request("DELETE", "/made-~", ""))
 
 	// Bodies, and what is said of them.
+	kind = "bodies and media types"
 	add("GET with a body", request("GET", search, `{"query":{"term":{"n":1}}}`), request("GET", search, `{"query":{"term":{"n":2}}}`))
 	add("DELETE with a body", request("DELETE", "/_search/scroll", `{"scroll_id":["c2Nyb2xs"]}`))
 	add("HEAD with a body", request("HEAD", search, `{"query":{"term":{"n":1}}}`))
@@ -285,7 +288,7 @@ func oddProbes(engine string) (probes []probe) {
 		add("parameter "+format, request("GET", "/twin-a/_search?sort=n&filter_path=hits&"+format, ""), request("GET", "/twin-a?"+format, ""))
 	}
 
-	// Bulks.
+	kind = "bulks"
 	bulk := func(name, body string, fields ...string) {
 		add("bulk: "+name, request("POST", "/twin-~/_bulk?refresh=true", body, append(fields, "Content-Type: application/x-ndjson")...))
 	}
@@ -308,7 +311,7 @@ func oddProbes(engine string) (probes []probe) {
 	add("msearch: order and errors", request("POST", "/_msearch", "{\"index\":\"twin-~\"}\n"+matchAll+"\n{\"index\":\"none\"}\n{}\n{}\n{\"query\":{\"none\":{}}}\n{\"index\":[\"twin-~\"]}\n{\"size\":0}\n"),
 		request("POST", "/twin-~/_msearch", "{}\n"+matchAll))
 
-	// Codings.
+	kind = "codings"
 	query := `{"query":{"term":{"kind":"k1"}},"sort":["n"]}`
 	for _, coding := range []string{"gzip", "GZIP", "x-gzip", "deflate", "br", "zstd", "identity", "gzip, gzip", "none"} {
 		add("Content-Encoding of a plain body "+coding, request("POST", search, query, "Content-Encoding: "+coding)).loose = true
@@ -325,7 +328,7 @@ func oddProbes(engine string) (probes []probe) {
 		add("Accept-Encoding of HEAD "+coding, request("HEAD", "/twin-~/_doc/1", "", "Accept-Encoding: "+coding))
 	}
 
-	// Framing.
+	kind = "framing and connections"
 	post := "POST " + search + " HTTP/1.1\r\nHost: node.test\r\nContent-Type: application/json\r\n"
 	add("chunked", post+"Transfer-Encoding: chunked\r\n\r\n"+chunked(query, 7), request("GET", "/", ""))
 	add("chunked in one chunk", post+"transfer-encoding: Chunked\r\n\r\n"+chunked(query, len(query)))
@@ -348,7 +351,7 @@ func oddProbes(engine string) (probes []probe) {
 	add("HTTP/1.0, kept", "GET /twin-~/_doc/1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET /twin-~/_doc/2 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
 	add("HTTP/1.0 with a body", fmt.Sprintf("POST %s HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", search, len(query), query)).ends = true
 
-	// Fields.
+	kind = "header fields"
 	add("X-Opaque-Id", request("GET", "/twin-~/_doc/1", "", "X-Opaque-Id: é a/b"), request("GET", "/none", "", "x-opaque-id: 7"), request("GET", "/twin-~/_doc/1", ""))
 	add("traceparent", request("GET", "/twin-~/_doc/1", "", "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate: a=b"))
 	add("Origin", request("GET", "/twin-~/_doc/1", "", "Origin: http://dash.test"), request("OPTIONS", search, "", "Origin: http://dash.test", "Access-Control-Request-Method: POST"))
@@ -369,6 +372,7 @@ func oddProbes(engine string) (probes []probe) {
 	}
 
 	// Long bodies, which go through in pieces.
+	kind = "long bodies"
 	long := `{"long":"` + strings.Repeat("0123456789abcdef", 20_000) + `"}`
 	add("long body", request("PUT", "/twin-~/_doc/long?refresh=true", long), request("GET", "/twin-~/_doc/long", ""), request("HEAD", "/twin-~/_doc/long", ""), request("GET", "/twin-~/_doc/long", "", "Accept-Encoding: gzip"),
 		request("POST", search, `{"query":{"ids":{"values":["long"]}}}`))
@@ -376,6 +380,7 @@ func oddProbes(engine string) (probes []probe) {
 	add("long gzip body", request("PUT", "/twin-~/_doc/long?refresh=true", gzipped(long), "Content-Encoding: gzip"), request("GET", "/twin-~/_source/long", ""), request("DELETE", "/twin-~/_doc/long?refresh=true", ""))
 
 	// What is kept on the node between requests: @ID@ is the id that came last.
+	kind = "cursors and versions"
 	page := `{"scroll":"1m","scroll_id":"@ID@"}`
 	scroll := add("scroll", request("POST", search+"?scroll=1m&size=3", matchAll), request("POST", "/_search/scroll", page), request("GET", "/_search/scroll", page), request("POST", "/_search/scroll", page),
 		request("DELETE", "/_search/scroll", `{"scroll_id":["@ID@"]}`), request("POST", "/_search/scroll", page))

@@ -24,6 +24,7 @@ import (
 // A probe is what is sent over one connection, to a node and through the gateway, and answered by both alike. Since the two
 // meet in one cluster, what changes something names things of its own: ~ stands for a letter that is another for each side.
 type probe struct {
+	kind string // in docs/compatibility.md
 	name string
 	raw  []string // what is sent, each part when the parts before were answered, "" for none
 	// loose probes have answers that differ from one moment to the next: their numbers are not compared.

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"weir/internal/searchnode"
 	"weir/internal/searchnode/searchtest"
 )
@@ -198,11 +200,14 @@ var buildPlainGateway = sync.OnceValues(func() (string, error) {
 })
 
 // TestLargeBodiesOfARealNode sends one bulk of nearly the size that a node takes, reads one answer of 250 MB, and lets the
-// node fetch 20,000 documents from itself through the gateway (elastic/elasticsearch#22913).
+// node fetch 20,000 documents from itself through the gateway (elastic/elasticsearch#22913). It also has the only node here
+// that answers to other origins.
 func TestLargeBodiesOfARealNode(t *testing.T) {
 	c := searchtest.Own(t, searchnode.Options{
 		Engine: searchnode.Elasticsearch7, Nodes: 1, Heap: "2g",
-		Settings: map[string]string{"reindex.remote.whitelist": "127.0.0.1:*"},
+		Settings: map[string]string{
+			"reindex.remote.whitelist": "127.0.0.1:*", "http.cors.enabled": "true", "http.cors.allow-origin": "http://dash.test", "http.cors.allow-headers": "X-Own,Content-Type",
+		},
 	})
 	cluster := c.URLs()[0]
 	client := newClient(t)
@@ -211,6 +216,28 @@ func TestLargeBodiesOfARealNode(t *testing.T) {
 	create := func(index string) {
 		must(t, client, http.MethodPut, cluster+"/"+index, `{"settings":{"number_of_shards":1,"number_of_replicas":0,"refresh_interval":-1},"mappings":{"enabled":false}}`)
 	}
+
+	// Preflights and origins are for the node to judge (grafana/grafana#13328).
+	t.Run("origins", func(t *testing.T) {
+		direct, through := &side{letter: "a", addr: strings.TrimPrefix(cluster, "http://")}, &side{letter: "a", addr: g.addr}
+		t.Cleanup(func() {
+			direct.hangUp()
+			through.hangUp()
+		})
+		for _, origin := range []string{"http://dash.test", "http://other.test", "null", ""} {
+			p := probe{name: "origin " + origin, raw: []string{
+				request("OPTIONS", "/none/_search", "", "Origin: "+origin, "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: X-Own"),
+				request("GET", "/none", "", "Origin: "+origin), request("POST", "/none/_search", matchAll, "Origin: "+origin),
+			}}
+			want, got := direct.play(p).text(p, direct), through.play(p).text(p, through)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-node +gateway):\n%s", p.name, diff)
+			}
+			if allowed := strings.Contains(strings.ToLower(want), "access-control-allow-origin: http://dash.test"); allowed != (origin == "http://dash.test") {
+				t.Errorf("origin %q: allowed is %t: %s", origin, allowed, want)
+			}
+		}
+	})
 
 	t.Run("reindex from remote", func(t *testing.T) {
 		const documents = 20_000
