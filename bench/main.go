@@ -33,6 +33,7 @@ type options struct {
 	output      string
 	check       bool
 	keep        bool
+	traps       bool
 	gatewayCore int
 	loadCore    int
 }
@@ -47,6 +48,7 @@ func main() {
 	flag.StringVar(&o.output, "o", "", "also write the results to this Markdown `file`")
 	flag.BoolVar(&o.check, "check", false, "end with 1 if an aim is missed")
 	flag.BoolVar(&o.keep, "keep", false, "keep the working folder with configurations and logs")
+	flag.BoolVar(&o.traps, "traps", false, "measure nothing; compare how caches answer where answers are easily wrong")
 	flag.IntVar(&o.gatewayCore, "gateway-core", 0, "`core` of the measured process")
 	flag.IntVar(&o.loadCore, "load-core", 1, "`core` of wrk and the upstream")
 	flag.Parse()
@@ -64,6 +66,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.rounds < 1 || o.duration < time.Second || o.duration%time.Second != 0 {
 		return fmt.Errorf("rounds %d of %v: want at least one, of whole seconds", o.rounds, o.duration)
+	}
+	if o.traps {
+		return runTraps(ctx, o)
 	}
 	h, err := newHarness(ctx, o)
 	if err != nil {

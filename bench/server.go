@@ -61,6 +61,8 @@ func startServer(ctx context.Context, t target, bin, dir string, core int, upstr
 		command = append(command, "-p", dir, "-c", config, "-g", "daemon off;")
 	case "haproxy":
 		command = append(command, "-db", "-f", config)
+	case "varnish":
+		command = append(command, "-F", "-a", address, "-b", upstream, "-n", dir, "-s", "malloc,64m", "-t", "3600")
 	default: // this project's own programs
 		command = append(command, address)
 	}
