@@ -462,7 +462,7 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 		err = l.keep.offer(x, t)
 	}
 	t.open = false
-	if x.Trace.Outcome == flows.Upstream && err == nil && refusal(x.Response.Status) {
+	if x.Trace.Outcome == flows.Upstream && err == nil && l.refused(x.Response.Status) {
 		l.shared.forget(&t.key)
 		t.past = nil
 	}
@@ -476,10 +476,17 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 	return err
 }
 
-// refusal tells whether a status says that there is no such answer for this caller any more: the password was revoked, the
-// index is gone. What is kept must not be given again, however fresh it is.
-func refusal(status int) bool {
-	return 400 <= status && status < 500 && status != 408 && status != 429
+// refused tells whether a status says that there is no such answer for this caller any more: the password was revoked, the
+// index is gone. What is kept must not be given again, however fresh it is. Where all callers share answers, one who may not
+// have them says nothing about the others.
+func (l *lookup) refused(status int) bool {
+	switch status {
+	case 408, 429:
+		return false
+	case 401, 403:
+		return l.options.Identity != query.Shared
+	}
+	return 400 <= status && status < 500
 }
 
 // sayMiss says what became of an answer from below.

@@ -111,6 +111,20 @@ func TestRefusalEndsWhatIsKept(t *testing.T) {
 	}
 }
 
+// One caller without rights does not take from all others what they share.
+func TestRefusalOfOneLeavesWhatAllShare(t *testing.T) {
+	stale(t, "identity: shared", func(t *testing.T, r *rig) {
+		whole := r.node
+		r.ask("/i/_search", `{}`)
+		r.node = func(x *flows.Exchange, _ int64) error { reply(x, 401, `{"error":{}}`); return nil }
+		r.ask("/i/_search", `{}`, "Cache-Control", "no-cache")
+		r.node = whole
+		if x := r.ask("/i/_search", `{}`); x.Trace.Outcome != flows.Hit {
+			t.Errorf("after a 401 for another: %s", field(x, "cache-status"))
+		}
+	})
+}
+
 func TestRefreshAhead(t *testing.T) {
 	stale(t, "refresh_ahead: 4s", func(t *testing.T, r *rig) {
 		for range 2 {
