@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,13 +185,15 @@ func TestVersionLine(t *testing.T) {
 	}
 	f("nginx", "nginx version: nginx/1.22.1", "nginx: 1.22.1")
 	f("haproxy", "HAProxy version 2.6.12-1+deb12u4 2026/10/17", "haproxy: 2.6.12-1+deb12u4")
+	f("varnish", "varnishd (varnish-7.1.1 revision 7cee1c58)", "varnish: 7.1.1")
 	f("wrk", "wrk debian/4.1.0-3+b2 [epoll]", "wrk: 4.1.0-3+b2")
 	f("wrk", "wrk [epoll]", "wrk: wrk [epoll]")
 }
 
 // The peers themselves say whether the configurations that the harness writes are good.
 func TestPeersAcceptTheirConfigurations(t *testing.T) {
-	for _, c := range cases {
+	all := append(slices.Clone(cases), benchCase{name: "traps", targets: trapTargets})
+	for _, c := range all {
 		for _, target := range c.targets {
 			var check []string
 			switch target.name {

@@ -50,9 +50,9 @@ func newHarness(ctx context.Context, o options) (h *harness, err error) {
 	if err := os.CopyFS(h.scripts, scripts); err != nil {
 		return nil, err
 	}
-	for _, peer := range []string{"nginx", "haproxy"} {
-		if h.bin[peer], err = exec.LookPath(peer); err != nil && listed(o.targets, peer) {
-			h.missing = append(h.missing, peer+" is not installed: not measured")
+	for _, p := range peers {
+		if h.bin[p.name], err = exec.LookPath(p.program); err != nil && listed(o.targets, p.name) {
+			h.missing = append(h.missing, p.name+" is not installed: not measured")
 		}
 	}
 	build := map[string]string{"fasthttp": "weir/bench/barefasthttp", "upstream": "weir/bench/upstream"}

@@ -1,5 +1,5 @@
-// Command bench measures the gateway side by side with its peers: nginx, HAProxy and a bare fasthttp server, in one run on
-// one machine.
+// Command bench measures the gateway side by side with its peers: nginx, HAProxy, Varnish and a bare fasthttp server, in
+// one run on one machine.
 //
 //	go run ./bench [flags]
 //
@@ -43,7 +43,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "measured `rounds` of each case")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of a round; whole seconds")
 	flag.StringVar(&o.cases, "cases", "", "only these cases, separated by commas: "+strings.Join(caseNames(), ", "))
-	flag.StringVar(&o.targets, "targets", "", "only these targets, separated by commas: weir, nginx, haproxy, fasthttp")
+	flag.StringVar(&o.targets, "targets", "", "only these targets, separated by commas: weir, nginx, haproxy, varnish, fasthttp")
 	flag.StringVar(&o.weir, "weir", "", "gateway `binary` to measure; built from ./cmd/weir if empty")
 	flag.StringVar(&o.output, "o", "", "also write the results to this Markdown `file`")
 	flag.BoolVar(&o.check, "check", false, "end with 1 if an aim is missed")

@@ -231,14 +231,21 @@ func describeMachine(ctx context.Context) machine {
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		m.load, _, _ = strings.Cut(string(load), " ")
 	}
-	for _, command := range [][]string{{"nginx", "-v"}, {"haproxy", "-v"}, {"wrk", "-v"}} {
-		// wrk ends with 1 when asked for its version, so only the output counts.
-		out, _ := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
-		if line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n"); line != "" {
-			m.versions = append(m.versions, versionLine(command[0], line))
-		}
+	for _, p := range peers {
+		m.versions = appendVersion(ctx, m.versions, p.name, p.program, p.version)
 	}
+	m.versions = appendVersion(ctx, m.versions, "wrk", "wrk", "-v")
 	return m
+}
+
+// appendVersion appends what a program says of its version, if it is there.
+func appendVersion(ctx context.Context, list []string, name, program, flag string) []string {
+	// wrk ends with 1 when asked for its version, so only the output counts.
+	out, _ := exec.CommandContext(ctx, program, flag).CombinedOutput()
+	if line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n"); line != "" {
+		list = append(list, versionLine(name, line))
+	}
+	return list
 }
 
 // versionLine shortens what a program says of its version to "nginx: 1.22.1".
@@ -246,6 +253,7 @@ func versionLine(name, line string) string {
 	for _, word := range strings.Fields(line) {
 		word = strings.TrimPrefix(word, "nginx/")
 		word = strings.TrimPrefix(word, "debian/")
+		word = strings.TrimPrefix(word, "(varnish-")
 		if word != "" && word[0] >= '0' && word[0] <= '9' {
 			return name + ": " + word
 		}

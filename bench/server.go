@@ -37,6 +37,11 @@ type server struct {
 // binaries says what to run for a name: a path, or empty if it is not there.
 type binaries map[string]string
 
+// peers are the programs of others that may be measured, and what makes them say their version.
+var peers = []struct{ name, program, version string }{
+	{"nginx", "nginx", "-v"}, {"haproxy", "haproxy", "-v"}, {"varnish", "varnishd", "-V"},
+}
+
 // startServer starts a target in a folder of its own under dir and returns when it accepts connections.
 func startServer(ctx context.Context, t target, bin, dir string, core int, upstream string) (*server, error) {
 	address, err := freeAddress()

@@ -247,16 +247,22 @@ func runTraps(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // in the system's folder for such things anyway
-	bin := binaries{"weir": o.weir}
-	if o.weir == "" {
+	bin := binaries{}
+	if o.weir != "" {
+		if bin["weir"], err = filepath.Abs(o.weir); err != nil {
+			return err
+		}
+	} else {
 		bin["weir"] = filepath.Join(dir, "weir-built")
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", bin["weir"], "weir/cmd/weir").CombinedOutput(); err != nil {
 			return fmt.Errorf("build weir/cmd/weir: %w: %s", err, out)
 		}
 	}
-	bin["nginx"], _ = exec.LookPath("nginx")
-	bin["varnish"], _ = exec.LookPath("varnishd")
-
+	versions := []string{}
+	for _, p := range peers {
+		bin[p.name], _ = exec.LookPath(p.program) // empty if it is not there
+		versions = appendVersion(ctx, versions, p.name, p.program, p.version)
+	}
 	var columns []string
 	results := map[string][]outcome{}
 	controls := map[string][2]outcome{}
@@ -275,7 +281,7 @@ func runTraps(ctx context.Context, o options) (err error) {
 		columns = append(columns, t.name)
 		results[t.name], controls[t.name] = list, control
 	}
-	text := trapTable(columns, results, controls, versionsOf(ctx, bin))
+	text := trapTable(columns, results, controls, versions)
 	fmt.Println(text)
 	if o.output != "" {
 		return os.WriteFile(o.output, []byte(text), 0o644)
@@ -348,36 +354,18 @@ func (s *server) ask(ctx context.Context, q question) reply {
 	return reply{resp.StatusCode, resp.Header, string(body), err}
 }
 
-// versionsOf returns what each program says of its version.
-func versionsOf(ctx context.Context, bin binaries) map[string]string {
-	flags := map[string]string{"nginx": "-v", "varnish": "-V"}
-	versions := map[string]string{}
-	for name, flag := range flags {
-		if bin[name] == "" {
-			continue
-		}
-		out, err := exec.CommandContext(ctx, bin[name], flag).CombinedOutput()
-		if err != nil {
-			continue // a version is nice to know
-		}
-		line, _, _ := strings.Cut(string(out), "\n")
-		if _, v, ok := strings.Cut(line, "nginx/"); ok {
-			line = v
-		} else if _, v, ok := strings.Cut(line, "(varnish-"); ok {
-			line, _, _ = strings.Cut(v, " ")
-		}
-		versions[name] = strings.TrimSpace(line)
-	}
-	return versions
-}
-
-func trapTable(columns []string, results map[string][]outcome, controls map[string][2]outcome, versions map[string]string) string {
+func trapTable(columns []string, results map[string][]outcome, controls map[string][2]outcome, versions []string) string {
 	var b strings.Builder
 	b.WriteString("# Ten wrong answers\n\nWritten by `go run ./bench -traps -o docs/comparison-cache.md` on " + time.Now().UTC().Format("2006-01-02") +
 		"; do not edit.\n\n" + trapIntroduction)
 	b.WriteString("\n| trap | why it is one |")
 	for _, c := range columns {
-		b.WriteString(" " + strings.TrimSpace(c+" "+versions[c]) + " |")
+		for _, v := range versions {
+			if name, number, _ := strings.Cut(v, ": "); name == c {
+				c += " " + number
+			}
+		}
+		b.WriteString(" " + c + " |")
 	}
 	b.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(columns)) + "\n")
 	row := func(name, why string, of func(c string) outcome) {

@@ -73,8 +73,8 @@ func TestTrapTable(t *testing.T) {
 	}
 	control := [2]outcome{{true, 1}, {true, 1}}
 	text := trapTable([]string{"weir", "nginx"}, map[string][]outcome{"weir": list, "nginx": list},
-		map[string][2]outcome{"weir": control, "nginx": control}, versionsOf(t.Context(), nil))
-	if strings.Count(text, "**wrong**") != 2 || strings.Count(text, "\n| ") != len(traps)+4 || !strings.Contains(text, "| weir | nginx |") {
+		map[string][2]outcome{"weir": control, "nginx": control}, []string{"nginx: 1.2"})
+	if strings.Count(text, "**wrong**") != 2 || strings.Count(text, "\n| ") != len(traps)+4 || !strings.Contains(text, "| weir | nginx 1.2 |") {
 		t.Errorf("got\n%s", text)
 	}
 }
