@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -30,57 +31,102 @@ const (
 	maxReason = 500
 )
 
-// settle delivers all records of a block and puts aside what the cluster refuses for good. It returns false when it was
-// stopped before that was done.
-func (w *indexing) settle(take, finish context.Context, block queue.Block) bool {
-	w.records = w.records[:0]
+// settle implements sink.
+func (k *indexSink) settle(take, finish context.Context, block queue.Block) bool {
+	defer func() {
+		clear(k.records)
+		k.records = k.records[:0]
+	}()
 	for r := range block.Records() {
-		w.records = append(w.records, r)
+		k.records = append(k.records, r)
 	}
-	defer clear(w.records)
-	w.batches = w.batches[:0]
-	for rest := w.records; len(rest) > 0; {
-		n := w.cut(rest, len(w.records))
-		w.batches = append(w.batches, rest[:n])
+	if _, ordered := k.form.key(k.records[0]); ordered {
+		return k.inLanes(take, finish) && k.bury(take, finish)
+	}
+	k.batches = k.batches[:0]
+	for rest := k.records; len(rest) > 0; {
+		n := k.cut(rest, len(k.records))
+		k.batches = append(k.batches, rest[:n])
 		rest = rest[n:]
 	}
 	var next atomic.Int64
+	done := k.each(min(len(k.senders), len(k.batches)), func(s *sender) bool {
+		for n := next.Add(1); n <= int64(len(k.batches)); n = next.Add(1) {
+			if !s.deliver(take, finish, k.batches[n-1]) {
+				return false
+			}
+		}
+		return true
+	})
+	return done && k.bury(take, finish)
+}
+
+// each runs work with the first n senders at the same time. It returns false when one was stopped.
+func (k *indexSink) each(n int, work func(s *sender) bool) bool {
 	var stopped atomic.Bool
 	var workers sync.WaitGroup
-	for i := range min(len(w.senders), len(w.batches)) {
+	for i := range n {
 		workers.Go(func() {
-			for n := next.Add(1); n <= int64(len(w.batches)); n = next.Add(1) {
-				if !w.senders[i].deliver(take, finish, w.batches[n-1]) {
-					stopped.Store(true)
-					return
-				}
+			if !work(&k.senders[i]) {
+				stopped.Store(true)
 			}
 		})
 	}
 	workers.Wait()
-	return !stopped.Load() && w.bury(take, finish)
+	return !stopped.Load()
+}
+
+// inLanes gives each sender the actions of some documents, so that those upon one document keep their order: a sender
+// settles one request before it sends the next, and a request has at most one action upon a document, since one that is sent
+// again would overtake those behind it.
+func (k *indexSink) inLanes(take, finish context.Context) bool {
+	for i := range k.senders {
+		k.senders[i].lane, k.senders[i].keys = k.senders[i].lane[:0], k.senders[i].keys[:0]
+	}
+	for _, r := range k.records {
+		key, _ := k.form.key(r)
+		s := &k.senders[key%uint64(len(k.senders))]
+		s.lane, s.keys = append(s.lane, r), append(s.keys, key)
+	}
+	return k.each(len(k.senders), func(s *sender) bool {
+		defer clear(s.lane)
+		seen := map[uint64]bool{}
+		for rest, keys := s.lane, s.keys; len(rest) > 0; {
+			clear(seen)
+			n := 0
+			for most := k.cut(rest, len(k.records)); n < most && !seen[keys[n]]; n++ {
+				seen[keys[n]] = true
+			}
+			if !s.deliver(take, finish, rest[:n:n]) {
+				return false
+			}
+			rest, keys = rest[n:], keys[n:]
+		}
+		return true
+	})
 }
 
 // cut returns how many of the records make the next request. A block is spread over all workers.
-func (w *indexing) cut(records [][]byte, all int) int {
-	most := min(w.config.BulkSize, max(leastBatch, (all+len(w.senders)-1)/len(w.senders)))
+func (k *indexSink) cut(records [][]byte, all int) int {
+	most := min(k.config.BulkSize, max(leastBatch, (all+len(k.senders)-1)/len(k.senders)))
 	size := int64(0)
 	for n, r := range records {
-		size += int64(len(r) + w.overhead())
-		if n == most || n > 0 && size > w.limit.Load() {
+		size += int64(len(r) + k.form.overhead())
+		if n == most || n > 0 && size > k.limit.Load() {
 			return n
 		}
 	}
 	return len(records)
 }
 
-// overhead is the length of an action line with an id of usual length.
-func (w *indexing) overhead() int { return len(`{"create":{"_index":,"_id":""}}`) + len(w.index) + 30 }
-
 // A sender sends one bulk request after the other.
 type sender struct {
-	*indexing
-	body []byte
+	*indexSink
+	form  form
+	body  []byte
+	verbs []bulk.Verb // of the actions in body
+	lane  [][]byte    // records that are its own, with the keys of their documents
+	keys  []uint64
 }
 
 // deliver sends records until each is stored or known to be refused for good. It returns false when it was stopped before:
@@ -88,7 +134,10 @@ type sender struct {
 func (s *sender) deliver(take, finish context.Context, records [][]byte) bool {
 	pause := s.backoff
 	for len(records) > 0 {
-		outcomes, err := s.send(finish, records)
+		if records = s.encode(records); len(records) == 0 {
+			return true
+		}
+		outcomes, err := s.send(finish, len(records))
 		if finish.Err() != nil && err != nil {
 			return false
 		}
@@ -133,11 +182,27 @@ func (s *sender) deliver(take, finish context.Context, records [][]byte) bool {
 			s.throttle.Log(slog.LevelWarn, "failed", "bulk request failed, trying again", "records", len(records), "error", obs.RedactError(err))
 		}
 		s.metrics.retries.Add(float64(len(records)))
-		if !pause.wait(take, retryAfter) {
+		if !s.pause(&pause, take, retryAfter) {
 			return false
 		}
 	}
 	return true
+}
+
+// encode makes the body of a bulk request of records and puts those aside that are no actions. It returns the others.
+func (s *sender) encode(records [][]byte) [][]byte {
+	s.body, s.verbs = s.body[:0], s.verbs[:0]
+	good := records[:0]
+	for _, r := range records {
+		body, verb, ok := s.form.action(s.body, r)
+		if !ok {
+			s.reject(r, bulk.Outcome{Status: http.StatusBadRequest, ErrorType: "malformed_action", Reason: "the record is no action of a bulk request"})
+			continue
+		}
+		s.body, s.verbs = body, append(s.verbs, verb)
+		good = append(good, r)
+	}
+	return good
 }
 
 // A failure is an answer that is no answer to each record.
@@ -171,20 +236,18 @@ func (w *indexing) lower(limit int64) {
 	}
 }
 
-// send makes one bulk request and returns what became of each record. The error is a *failure for an answer that does not
-// say.
-//
-// Records with an id are created, not indexed: of those that an earlier request stored, whose answer was lost, the cluster
-// says that they are there already. Records without an id get one from the cluster, and a lost answer stores them twice.
-func (s *sender) send(ctx context.Context, records [][]byte) ([]bulk.Outcome, error) {
-	s.body = s.body[:0]
-	for _, r := range records {
-		s.body = append(append(s.body, `{"create":{"_index":`...), s.index...)
-		if id := idOf(r); id != nil {
-			s.body = append(append(s.body, `,"_id":`...), id...)
-		}
-		s.body = append(append(append(s.body, "}}\n"...), r...), '\n')
+// send makes one bulk request of what encode made of n records and returns what became of each. The error is a *failure for
+// an answer that does not say.
+func (s *sender) send(ctx context.Context, n int) (outcomes []bulk.Outcome, err error) {
+	if !s.pace.begin(ctx) {
+		return nil, errStopped
 	}
+	defer func() {
+		var failed *failure
+		throttled := errors.As(err, &failed) && failed.status == http.StatusTooManyRequests ||
+			slices.ContainsFunc(outcomes, func(o bulk.Outcome) bool { return o.Status == http.StatusTooManyRequests })
+		s.pace.end(throttled, err == nil)
+	}()
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout.Std())
 	defer cancel()
 	// Compressed answers would have to be unpacked before failed items could be seen in them (vectordotdev/vector#15478).
@@ -202,7 +265,7 @@ func (s *sender) send(ctx context.Context, records [][]byte) ([]bulk.Outcome, er
 	if res.StatusCode != http.StatusOK {
 		return nil, &failure{res.StatusCode, clip(string(answer)), retryAfter(res.Header), member(answer, "error") != nil}
 	}
-	return bulk.Outcomes(answer, len(records))
+	return bulk.Outcomes(answer, n)
 }
 
 func readAnswer(res *esapi.Response) ([]byte, error) {
@@ -226,7 +289,7 @@ func (s *sender) judge(records [][]byte, outcomes []bulk.Outcome) [][]byte {
 	left := records[:0]
 	for i, r := range records {
 		o := &outcomes[i]
-		switch o.Kind(bulk.Create) {
+		switch o.Kind(s.verbs[i]) {
 		case bulk.Stored:
 			s.metrics.stored.Inc()
 		case bulk.Duplicate:

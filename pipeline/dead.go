@@ -25,12 +25,12 @@ type letters struct {
 	list []letter
 }
 
-func (w *indexing) reject(record []byte, o bulk.Outcome) {
-	w.throttle.Log(slog.LevelWarn, "rejected "+o.ErrorType, "records are refused by the cluster and put aside", "status", o.Status,
-		"type", o.ErrorType, "reason", clip(o.Reason), "dead_letters", w.dead.Name())
-	w.letters.mu.Lock()
-	defer w.letters.mu.Unlock()
-	w.letters.list = append(w.letters.list, letter{record, o})
+func (k *indexSink) reject(record []byte, o bulk.Outcome) {
+	k.throttle.Log(slog.LevelWarn, "rejected "+o.ErrorType, "records are refused by the cluster and put aside", "status", o.Status,
+		"type", o.ErrorType, "reason", clip(o.Reason), "dead_letters", k.dead.Name())
+	k.letters.mu.Lock()
+	defer k.letters.mu.Unlock()
+	k.letters.list = append(k.letters.list, letter{record, o})
 }
 
 // roomWait is how long the queue for dead letters may take to make room before a letter is dropped: one poisoned stream
@@ -39,53 +39,59 @@ const roomWait = 5 * time.Second
 
 // bury puts the letters of the block onto their queue and waits until they are on disk. It returns false when it was
 // stopped before.
-func (w *indexing) bury(take, finish context.Context) bool {
+func (k *indexSink) bury(take, finish context.Context) bool {
 	defer func() {
-		clear(w.letters.list)
-		w.letters.list = w.letters.list[:0]
+		clear(k.letters.list)
+		k.letters.list = k.letters.list[:0]
 	}()
-	if len(w.letters.list) == 0 {
+	if len(k.letters.list) == 0 {
 		return true
 	}
 	var line []byte
-	for i := range w.letters.list {
-		line = w.letters.list[i].appendTo(line[:0], w.config.IndexName)
-		switch err := w.putAside(finish, line); {
+	now := time.Now()
+	for i := range k.letters.list {
+		line = k.letters.list[i].appendTo(line[:0], k.form.index(), now)
+		switch err := k.putAside(finish, line); {
 		case err == nil:
-			w.metrics.rejected.Inc()
+			k.metrics.rejected.Inc()
 		case finish.Err() != nil:
 			return false
 		default:
-			w.metrics.dropped.Inc()
-			w.throttle.Log(slog.LevelError, "dropped", "records that the cluster refuses are lost, the queue for them does not take them",
-				"dead_letters", w.dead.Name(), "error", err)
+			k.metrics.dropped.Inc()
+			k.throttle.Log(slog.LevelError, "dropped", "records that the cluster refuses are lost, the queue for them does not take them",
+				"dead_letters", k.dead.Name(), "error", err)
 		}
 	}
-	for pause := w.backoff; ; {
-		err := w.dead.Flush(finish)
+	for pause := k.backoff; ; {
+		err := k.dead.Flush(finish)
 		if err == nil {
 			return true
 		}
-		w.throttle.Log(slog.LevelError, "flush", "the queue for dead letters cannot be written, trying again", "error", err)
-		if errors.Is(err, queue.ErrClosed) || !pause.wait(take, 0) {
+		k.throttle.Log(slog.LevelError, "flush", "the queue for dead letters cannot be written, trying again", "error", err)
+		if errors.Is(err, queue.ErrClosed) || !k.pause(&pause, take, 0) {
 			return false
 		}
 	}
 }
 
-func (w *indexing) putAside(ctx context.Context, line []byte) error {
-	err := w.dead.Put(line)
+func (k *indexSink) putAside(ctx context.Context, line []byte) error {
+	err := k.dead.Put(line)
 	if !errors.Is(err, queue.ErrFull) {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, err)
 	defer cancel()
-	return w.dead.PutWait(ctx, line)
+	return k.dead.PutWait(ctx, line)
 }
 
-// appendTo appends the letter as a line of JSON. A record that is no JSON is kept as text.
-func (l *letter) appendTo(dst []byte, index string) []byte {
-	dst = append(dst, `{"error":{"status":`...)
+// appendTo appends the letter as a line of JSON. A record that is no JSON is kept as text. index is where the record was to
+// go, if the answer does not tell.
+func (l *letter) appendTo(dst []byte, index string, now time.Time) []byte {
+	if l.outcome.Index != "" {
+		index = l.outcome.Index
+	}
+	dst = now.UTC().AppendFormat(append(dst, `{"@timestamp":"`...), "2006-01-02T15:04:05.000Z")
+	dst = append(dst, `","error":{"status":`...)
 	dst = strconv.AppendInt(dst, int64(l.outcome.Status), 10)
 	dst = appendQuoted(append(dst, `,"type":`...), l.outcome.ErrorType)
 	dst = appendQuoted(append(dst, `,"reason":`...), l.outcome.Reason)

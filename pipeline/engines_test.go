@@ -38,8 +38,7 @@ func TestRealEngines(t *testing.T) {
 			}
 			poison := strings.Replace(list[0], `"192.0.2.7"`, `"nowhere"`, 1)
 			list = append(list, strings.Replace(poison, "id-0", "poison", 1))
-			plan := r.plan(", worker_size: 2, bulk_size: 70")
-			plan.processor.(*jsonIndexing).config.IndexName = "gateway_requests"
+			plan := r.planOf("consumers: 2, json_indexing: {index_name: gateway_requests, elasticsearch: default, input_queue: requests, worker_size: 2, bulk_size: 70}")
 			running := r.run(plan)
 			r.put(list...)
 			r.put(list...)

@@ -129,17 +129,37 @@ func resolve(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig
 	return nil
 }
 
-// plan makes a plan; params are further parameters in YAML.
+// plan makes a plan of json_indexing; params are further parameters in YAML.
 func (r *rig) plan(params string) *Plan {
 	r.t.Helper()
-	n, p := conf.Parse("test.yml", "- {name: main, json_indexing: {index_name: logs, elasticsearch: default, input_queue: requests"+params+"}}", nil)
+	return r.planOf("json_indexing: {index_name: logs, elasticsearch: default, input_queue: requests" + params + "}")
+}
+
+// planOf makes a plan of a pipeline in YAML without its name.
+func (r *rig) planOf(text string) *Plan {
+	r.t.Helper()
+	n, p := conf.Parse("test.yml", "- {name: main, "+text+"}", nil)
 	plans := Build(Processors(), n, resolve, p)
 	if err := p.Err(); err != nil || len(plans) != 1 {
 		r.t.Fatalf("%d plans, %v", len(plans), err)
 	}
-	// Tests do not wait as long as a gateway does.
-	plans[0].processor.(*jsonIndexing).backoff = backoff{time.Millisecond, 20 * time.Millisecond}
+	hasten(plans[0].processor.(*drain).outlet)
 	return plans[0]
+}
+
+// hasten lets an outlet not wait as long as in a gateway.
+func hasten(o outlet) {
+	short := backoff{time.Millisecond, 20 * time.Millisecond}
+	switch o := o.(type) {
+	case *bulkOutlet:
+		o.backoff = short
+	case *writerOutlet:
+		o.backoff = short
+	case *dagOutlet:
+		for _, part := range o.parts {
+			hasten(part.outlet)
+		}
+	}
 }
 
 func (r *rig) start(params string) *Running {
@@ -361,7 +381,7 @@ func (r *rig) letters(want int) []string {
 		}
 	}
 	if s := dead.Stats(); len(out) != want || s.Depth+s.OpenRecords != 0 {
-		r.t.Errorf("%d dead letters and %d blocks, want %d", len(out), s.Depth, want)
+		r.t.Errorf("%d dead letters and %d blocks, want %d; logs:\n%s", len(out), s.Depth, want, r.logs)
 	}
 	return out
 }

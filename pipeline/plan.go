@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"weir/elastic"
 	"weir/internal/conf"
@@ -33,10 +34,10 @@ type RunnerConfig struct {
 	Enabled bool `conf:"enabled"`
 	// Name of the pipeline to run.
 	PipelineID string `conf:"pipeline_id,required"`
-	// Classic: number of runs at the same time. A queue has one consumer, which sends in parallel by itself.
-	MaxGoRoutine int `conf:"max_go_routine"`
-	// Classic: pause between two runs. A pipeline waits for its queue and needs none.
-	ThresholdInMs int `conf:"threshold_in_ms"`
+	// Consumers that work at the same time, each on its own partition of the queue.
+	MaxGoRoutine int `conf:"max_go_routine" min:"0" max:"64"`
+	// Pause of a consumer after each block, in milliseconds. A pipeline waits for its queue and needs none.
+	ThresholdInMs int `conf:"threshold_in_ms" min:"0" max:"3600000"`
 	// Classic: longest time of a run. A pipeline runs until it is stopped.
 	TimeoutInMs int `conf:"timeout_in_ms"`
 }
@@ -83,7 +84,7 @@ func BuildModule(reg *Registry, module *conf.Node, resolve Resolve, p *conf.Prob
 	m := ModuleConfig{Enabled: true}
 	conf.Decode(module, &m, p)
 	nodes := module.Get("pipelines").Items()
-	run := m.running(module.Get("runners").Items(), p)
+	runners := m.running(module.Get("runners").Items(), p)
 	var plans []*Plan
 	for i, c := range m.Pipelines {
 		if c.Name == "" {
@@ -95,24 +96,27 @@ func BuildModule(reg *Registry, module *conf.Node, resolve Resolve, p *conf.Prob
 		}
 		s := StartConfig{Enabled: true}
 		conf.Decode(c.Start, &s, in)
-		if !run[c.Name] && m.Enabled {
+		runner := runners[c.Name]
+		if runner == nil && m.Enabled {
 			in.Warnf(nodes[i], "no runner runs the pipeline")
 		}
-		if s.Joint == "" || !m.Enabled || !s.Enabled || !run[c.Name] {
+		if s.Joint == "" || !m.Enabled || !s.Enabled || runner == nil || !runner.Enabled {
 			continue
 		}
+		settings := Settings{max(1, runner.MaxGoRoutine), conf.Duration(time.Duration(runner.ThresholdInMs) * time.Millisecond)}
 		if size := s.Parameters.Get("bulk_size"); !size.IsZero() {
 			in.Warnf(size, "bulk_size was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size")
 		}
-		plans = append(plans, build(reg, c.Name, s.Joint, nodes[i], c.Start.Get("joint").Pos(), s.Parameters, resolve, in)...)
+		plans = append(plans, build(reg, c.Name, s.Joint, nodes[i], c.Start.Get("joint").Pos(), s.Parameters, settings, resolve, in)...)
 	}
 	Check(plans, p)
 	return plans
 }
 
-// running returns the names of the pipelines that runners run, and reports runners without one.
-func (m *ModuleConfig) running(nodes []*conf.Node, p *conf.Problems) map[string]bool {
-	run := map[string]bool{}
+// running returns the runner of each pipeline that one names, and reports runners without one. Of several runners of a
+// pipeline the first that is switched on counts.
+func (m *ModuleConfig) running(nodes []*conf.Node, p *conf.Problems) map[string]*RunnerConfig {
+	run := map[string]*RunnerConfig{}
 	names := make([]string, 0, len(m.Pipelines))
 	for _, c := range m.Pipelines {
 		names = append(names, c.Name)
@@ -126,17 +130,13 @@ func (m *ModuleConfig) running(nodes []*conf.Node, p *conf.Problems) map[string]
 			q := in.Errorf(nodes[i].Get("pipeline_id"), "no pipeline called %q", r.PipelineID)
 			q.Suggestion, _ = conf.Nearest(r.PipelineID, names)
 		}
-		if r.MaxGoRoutine > 1 {
-			in.Warnf(nodes[i].Get("max_go_routine"), "a queue has one consumer; worker_size is how many requests it sends at a time")
-		}
-		if r.ThresholdInMs > 0 {
-			in.Warnf(nodes[i].Get("threshold_in_ms"), "threshold_in_ms was a pause between runs; now a pipeline waits for its queue and does not pause: leave it out")
-		}
 		if r.TimeoutInMs > 0 {
 			in.Warnf(nodes[i].Get("timeout_in_ms"), "timeout_in_ms ended a run; now a pipeline runs until it is stopped: leave it out")
 		}
 		// A pipeline that is named although its runner is switched off is not forgotten, only off.
-		run[r.PipelineID] = run[r.PipelineID] || r.Enabled
+		if first := run[r.PipelineID]; first == nil || !first.Enabled {
+			run[r.PipelineID] = &m.Runners[i]
+		}
 	}
 	return run
 }
@@ -151,9 +151,11 @@ func Build(reg *Registry, list *conf.Node, resolve Resolve, p *conf.Problems) []
 		var head struct {
 			Name    string `conf:"name,required"`
 			Enabled bool   `conf:"enabled"`
+
+			Settings `conf:",inline"`
 		}
-		head.Enabled = true
-		kinds := n.Without("name", "enabled").Keys()
+		head.Enabled, head.Consumers = true, 1
+		kinds := n.Without("name", "enabled", "consumers", "pause").Keys()
 		conf.Decode(n.Without(kinds...), &head, p)
 		if head.Name == "" {
 			continue
@@ -164,7 +166,7 @@ func Build(reg *Registry, list *conf.Node, resolve Resolve, p *conf.Problems) []
 			continue
 		}
 		if head.Enabled {
-			plans = append(plans, build(reg, head.Name, kinds[0], n, n.KeyPos(kinds[0]), n.Get(kinds[0]), resolve, in)...)
+			plans = append(plans, build(reg, head.Name, kinds[0], n, n.KeyPos(kinds[0]), n.Get(kinds[0]), head.Settings, resolve, in)...)
 		}
 	}
 	Check(plans, p)
@@ -172,22 +174,33 @@ func Build(reg *Registry, list *conf.Node, resolve Resolve, p *conf.Problems) []
 }
 
 // build makes at most one plan. at is where the pipeline stands, kindAt where its processor is named.
-func build(reg *Registry, name, kind string, at *conf.Node, kindAt conf.Pos, params *conf.Node, resolve Resolve, p *conf.Problems) []*Plan {
-	k := reg.Kind(kind)
-	if k == nil {
-		q := p.Add(conf.Problem{Pos: kindAt, Message: fmt.Sprintf("unknown processor %q; there are %q", kind, reg.Names())})
-		q.Suggestion, _ = conf.Nearest(kind, reg.Names())
-		return nil
-	}
-	b := &Builder{pipeline: name, node: params, problems: p.In(kind), resolve: resolve}
-	if params.IsZero() {
-		b.node = at
-	}
-	processor, key := k.build(b, params)
+func build(reg *Registry, name, kind string, at *conf.Node, kindAt conf.Pos, params *conf.Node, settings Settings, resolve Resolve,
+	p *conf.Problems,
+) []*Plan {
+	b := &Builder{pipeline: name, node: at, problems: p, resolve: resolve, registry: reg, settings: settings}
+	processor, key := b.processor(kind, kindAt, params)
 	if processor == nil || b.off {
 		return nil
 	}
-	return []*Plan{{Name: name, key: name + " " + kind + " " + key, node: at, processor: processor}}
+	return []*Plan{{Name: name, key: fmt.Sprintf("%s %s %s %s", name, settings, kind, key), node: at, processor: processor}}
+}
+
+// processor makes a processor of a kind within what b builds, and a text of its configuration.
+func (b *Builder) processor(kind string, kindAt conf.Pos, params *conf.Node) (Processor, string) {
+	k := b.registry.Kind(kind)
+	if k == nil {
+		q := b.problems.Add(conf.Problem{Pos: kindAt, Message: fmt.Sprintf("unknown processor %q; there are %q", kind, b.registry.Names())})
+		q.Suggestion, _ = conf.Nearest(kind, b.registry.Names())
+		return nil, ""
+	}
+	inner := *b
+	inner.problems = b.problems.In(kind)
+	if !params.IsZero() {
+		inner.node = params
+	}
+	processor, key := k.build(&inner, params)
+	b.off = b.off || inner.off
+	return processor, key
 }
 
 // Check reports plans of the same name, and plans that consume the same queue: each would advance over blocks that the
@@ -216,7 +229,7 @@ func (p *Plan) Start(env Env) (*Running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start pipeline %s: %w", p.Name, err)
 	}
-	r := &Running{name: p.Name, done: make(chan struct{})}
+	r := &Running{name: p.Name, work: work, done: make(chan struct{})}
 	var finish, take context.Context
 	finish, r.drop = context.WithCancel(context.Background())
 	take, r.cease = context.WithCancel(finish)
@@ -230,9 +243,25 @@ func (p *Plan) Start(env Env) (*Running, error) {
 // Running is a pipeline at work.
 type Running struct {
 	name        string
+	work        Work
 	cease, drop context.CancelFunc
 	done        chan struct{}
 	err         error // of Run; readable once done is closed
+}
+
+// Drain waits until the pipeline has delivered what it can deliver now, or ctx ends. It does not stop it.
+func (r *Running) Drain(ctx context.Context) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !r.work.Idle() {
+		select {
+		case <-tick.C:
+		case <-r.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Stop lets the pipeline finish what it has in hand, until ctx ends; what is dropped then stays on the queue and is delivered

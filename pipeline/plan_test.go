@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -63,10 +64,15 @@ func TestClassicModule(t *testing.T) {
 	if diff := cmp.Diff(classicWarnings, problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
-	want := JSONIndexing().Default()
-	want.IndexName, want.Elasticsearch, want.InputQueue, want.WorkerSize = "gateway_requests", "default", "request_logging", 6
-	if diff := cmp.Diff(want, plans[0].processor.(*jsonIndexing).config); diff != "" {
+	want := defaultBulk()
+	want.Elasticsearch, want.InputQueue, want.WorkerSize = "default", "request_logging", 6
+	d := plans[0].processor.(*drain)
+	o := d.outlet.(*bulkOutlet)
+	if diff := cmp.Diff(want, o.config); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if o.form().index() != "gateway_requests" || d.Input() != "request_logging" || d.settings != (Settings{Consumers: 1}) {
+		t.Errorf("index %s, queue %s, settings %s", o.form().index(), d.Input(), d.settings)
 	}
 }
 
@@ -109,7 +115,7 @@ func TestProblems(t *testing.T) {
 	f(strings.Replace(short, "elasticsearch: default", "elasticsearch: defualt", 1),
 		`1:59: pipeline a: json_indexing: no elasticsearch called "defualt"; did you mean "default"?`)
 	f(strings.Replace(short, "json_indexing", "jsn_indexing", 1),
-		`1:13: pipeline a: unknown processor "jsn_indexing"; there are ["json_indexing"]; did you mean "json_indexing"?`)
+		`1:13: pipeline a: unknown processor "jsn_indexing"; there are ["bulk_indexing" "dag" "dead_letter" "file" "json_indexing" "stdout"]; did you mean "json_indexing"?`)
 	f(strings.Replace(short, "input_queue: q", "input_queue: a/b, index_nam: i", 1),
 		`1:86: pipeline a: json_indexing: unknown field "index_nam"; did you mean "index_name"?`)
 	f(strings.Replace(short, "input_queue: q", "input_queue: a/b", 1),
@@ -128,10 +134,27 @@ func TestProblems(t *testing.T) {
 		`9:5: pipeline request_logging_index: queue "request_logging" has a consumer already, pipeline "b" at test.yml:8:5`)
 	f(strings.Replace(plain, "process: []", "process: [{joint: x}]", 1),
 		`19:14: pipeline request_logging_index: a pipeline has one processor, the joint that it starts with`)
-	f(strings.Replace(plain, "max_go_routine: 1", "max_go_routine: 4", 1),
-		`5:52: warning: runner primary: a queue has one consumer; worker_size is how many requests it sends at a time`)
-	f(strings.Replace(plain, "threshold_in_ms: 0", "threshold_in_ms: 100", 1),
-		`5:72: warning: runner primary: threshold_in_ms was a pause between runs; now a pipeline waits for its queue and does not pause: leave it out`)
+	f(strings.Replace(short, "{index_name: i, elasticsearch: default, input_queue: q}", "{index_name: i, elasticsearch: default}", 1),
+		`1:28: pipeline a: json_indexing: the queue that records are taken from is missing`)
+	f("- {name: a, consumers: 2, bulk_indexing: {elasticsearch: default, input_queue: q}}",
+		`1:42: pipeline a: bulk_indexing: the order of actions upon a document needs one consumer; worker_size is how many requests it sends at a time`)
+	f("- {name: a, consumers: 65, stdout: {input_queue: q}}", `1:24: consumers: want at most 64, found the number "65"`)
+	f("- {name: a, dag: {input_queue: q, parallel: [{stdout: {input_queue: q}}, {file: {path: x}, stdout: {}}, {none: {}}]}}",
+		`1:69: pipeline a: dag: stdout: within a dag the queue is that of the dag: leave it out`,
+		`1:74: pipeline a: dag: a processor, as in {json_indexing: {...}}, has one name; here are 2`,
+		`1:106: pipeline a: dag: unknown processor "none"; there are ["bulk_indexing" "dag" "dead_letter" "file" "json_indexing" "stdout"]`)
+	f("- {name: a, dag: {input_queue: q, parallel: []}}", `1:45: pipeline a: dag: a dag needs processors in parallel`)
+}
+
+func TestRunnerSettings(t *testing.T) {
+	text := strings.Replace(strings.Replace(classic, "max_go_routine: 1", "max_go_routine: 4", 1), "threshold_in_ms: 0", "threshold_in_ms: 100", 1)
+	plans, problems := read(t, text)
+	if len(plans) != 1 {
+		t.Fatalf("%q", problems)
+	}
+	if s := plans[0].processor.(*drain).settings; s.Consumers != 4 || s.Pause.Std() != 100*time.Millisecond {
+		t.Errorf("settings %s", s)
+	}
 }
 
 func TestKeyTellsPlansApart(t *testing.T) {
@@ -151,6 +174,7 @@ func TestKeyTellsPlansApart(t *testing.T) {
 	}
 	for _, other := range []string{
 		strings.Replace(short, "name: a", "name: b", 1), strings.Replace(short, "queue: q", "queue: r", 1),
+		strings.Replace(short, "name: a", "name: a, consumers: 2", 1), strings.Replace(short, "name: a", "name: a, pause: 1s", 1),
 		strings.Replace(short, "queue: q", "queue: q, timeout: 61s", 1), strings.Replace(short, "queue: q", "queue: q, max_bytes: 1mb", 1),
 	} {
 		if key(short) == key(other) {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -24,6 +25,8 @@ type Env struct {
 	// Ready is closed when the index templates are installed: nothing is indexed before. Nil means that there is nothing to
 	// wait for.
 	Ready <-chan struct{}
+	// Stdout is where the processor stdout writes.
+	Stdout io.Writer
 	// Cluster returns the cluster of a name, started. Pipelines do not close it.
 	Cluster func(name string) (*elastic.Cluster, error)
 }
@@ -41,6 +44,8 @@ type Work interface {
 	// Run works until one of the contexts ends. When take ends, it finishes what it has in hand; when finish ends, which is
 	// not before take, it drops that. It gives back what Start took; the error says what that left undone.
 	Run(take, finish context.Context) error
+	// Idle tells whether there is nothing to deliver, or nothing that could be delivered now. It is called while Run works.
+	Idle() bool
 }
 
 // An Example shows how a processor is configured. It must load: a test sees to it.
@@ -78,6 +83,11 @@ func NewRegistry() *Registry { return &Registry{kinds: map[string]*Kind{}} }
 func Processors() *Registry {
 	r := NewRegistry()
 	Register(r, JSONIndexing())
+	Register(r, BulkIndexing())
+	Register(r, DeadLetter())
+	Register(r, FileOutput())
+	Register(r, StdoutOutput())
+	Register(r, DAG())
 	return r
 }
 
@@ -98,6 +108,9 @@ func Register[C any](r *Registry, f Factory[C]) {
 			p := f.Build(b, c)
 			if after, _ := b.problems.Count(); after > before {
 				return nil, ""
+			}
+			if b.key != "" {
+				return p, fmt.Sprintf("%s %v", b.key, p.Input())
 			}
 			return p, fmt.Sprintf("%#v", c)
 		},
@@ -125,6 +138,10 @@ type Builder struct {
 	node     *conf.Node
 	problems *conf.Problems
 	resolve  Resolve
+	registry *Registry
+	settings Settings
+	key      string // of the parts, for a configuration that is not plain values
+	inner    bool   // a part of a dag, which has the queue
 	off      bool
 }
 
@@ -134,7 +151,7 @@ func (b *Builder) Pipeline() string { return b.pipeline }
 // Errorf reports that the processor cannot work as configured. field is the parameter that is wrong.
 func (b *Builder) Errorf(field, format string, args ...any) {
 	n := b.node.Get(field)
-	if n == nil {
+	if n.IsZero() {
 		n = b.node
 	}
 	b.problems.Errorf(n, format, args...)

@@ -72,7 +72,7 @@ func (r *runCmd) Run(e env) error {
 	} else {
 		defer func() { _ = watcher.Close() }()
 	}
-	a, err := app.Start(ctx, app.Options{Load: load, Logger: logger, Version: versionString()})
+	a, err := app.Start(ctx, app.Options{Load: load, Logger: logger, Version: versionString(), Stdout: e.stdout})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ type App struct {
 	logger  *slog.Logger
 	metrics *obs.Metrics
 	version string
+	stdout  io.Writer
 
 	instance *disk.Instance
 	manager  *disk.Manager
@@ -74,6 +76,7 @@ type Options struct {
 	Load    func() (*Plan, *conf.Problems) // called at start and at each reload
 	Logger  *slog.Logger
 	Version string
+	Stdout  io.Writer // for pipelines that print records
 }
 
 // Start loads the configuration and puts it into force.
@@ -83,7 +86,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 		return nil, problems.Err()
 	}
 	a := &App{
-		load: o.Load, logger: o.Logger, version: o.Version, metrics: obs.NewMetrics(), keeper: flows.NewKeeper(),
+		load: o.Load, logger: o.Logger, version: o.Version, stdout: o.Stdout, metrics: obs.NewMetrics(), keeper: flows.NewKeeper(),
 		budget:  flows.NewBudget(int64(plan.Config.Limits.Bodies)),
 		started: time.Now(), entries: map[string]*running{}, pipelines: map[string]*pipeline.Running{},
 		clusters: map[string]*elastic.Cluster{},

@@ -180,7 +180,7 @@ func (a *App) replacePipelines(ctx context.Context, plan *Plan) {
 		a.startSetup(plan)
 	}
 	env := pipeline.Env{
-		Queues: plan.queues, Metrics: a.metrics, Logger: a.logger, Ready: a.setup.done,
+		Queues: plan.queues, Metrics: a.metrics, Logger: a.logger, Ready: a.setup.done, Stdout: a.stdout,
 		Cluster: func(name string) (*elastic.Cluster, error) { return a.openCluster(plan, name) },
 	}
 	for _, p := range plan.Pipelines {
@@ -333,8 +333,8 @@ func (a *App) ready() []string {
 	return reasons
 }
 
-// Shutdown ends in order: entries take no new connections and finish what runs within the drain time, pipelines stop,
-// queues are written to disk.
+// Shutdown ends in order: entries take no new connections and finish what runs within the drain time, pipelines deliver what
+// they can within the rest of it, queues are written to disk.
 func (a *App) Shutdown(ctx context.Context) error {
 	a.ending.Store(true)
 	a.mu.Lock()
@@ -363,6 +363,9 @@ func (a *App) Shutdown(ctx context.Context) error {
 	if g := a.current.Load(); g != nil {
 		g.Retire()
 		<-g.Drained()
+	}
+	for _, r := range a.pipelines {
+		r.Drain(limited)
 	}
 	a.stopPipelines(ctx, 5*time.Second, func(string) bool { return true })
 	a.closeClusters()

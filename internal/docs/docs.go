@@ -73,6 +73,8 @@ type pipelineConfig struct {
 	Name string `conf:"name,required"`
 	// A pipeline that is switched off does not run; what is put into its queue stays there.
 	Enabled bool `conf:"enabled"`
+
+	pipeline.Settings `conf:",inline"`
 }
 
 // head is what a filter may have besides its parameters.
@@ -115,7 +117,7 @@ func (r *Reference) item(section string) (conf.Schema, bool) {
 	case "elasticsearch":
 		zero = elastic.DefaultCluster()
 	case "pipeline":
-		s := conf.Describe(pipelineConfig{Enabled: true}, r.prose)
+		s := conf.Describe(pipelineConfig{Enabled: true, Settings: pipeline.Settings{Consumers: 1}}, r.prose)
 		for _, k := range r.processors.Kinds() {
 			p := conf.Describe(k.Config, r.prose)
 			p.Name, p.Doc = k.Name, k.Summary

@@ -72,6 +72,16 @@ func (l *File) Write(line []byte) (int, error) {
 	return l.f.Write(line)
 }
 
+// Sync brings what was last written to the disk.
+func (l *File) Sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return fmt.Errorf("sync log file %s: %w", l.path, fs.ErrClosed)
+	}
+	return l.f.Sync()
+}
+
 // Close closes the file; it may be called twice.
 func (l *File) Close() error {
 	l.mu.Lock()
