@@ -187,10 +187,10 @@ func (b *backoff) waitIn(ctx context.Context, atLeast time.Duration, waiting *at
 
 // Settings are what a pipeline has beside its processor.
 type Settings struct {
-	// Consumers that work at the same time, each on its own partition of the queue. More than one gives up the order of
+	// How many consumers work at the same time, each on its own partition of the queue. More than one gives up the order of
 	// records between partitions.
 	Consumers int `conf:"consumers" min:"1" max:"64"`
-	// Pause of a consumer after each block.
+	// How long a consumer pauses after each block.
 	Pause conf.Duration `conf:"pause" min:"0s" max:"1h"`
 }
 
