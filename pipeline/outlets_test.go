@@ -59,13 +59,11 @@ func TestPauseBetweenBlocks(t *testing.T) {
 
 func TestRequestsFollowWhatTheClusterTakes(t *testing.T) {
 	r := newRig(t, estest.Options{})
-	r.es.Inject(bulkOnly(estest.Fault{Times: 1, Status: 429}))
+	busy := r.es.Inject(bulkOnly(estest.Fault{Status: 429}))
 	r.putMany(0, 2000)
-	hold := make(chan struct{})
-	r.es.Inject(bulkOnly(estest.Fault{Times: 7, Hold: hold}))
 	running := r.run(r.planOf("json_indexing: {index_name: logs, elasticsearch: default, input_queue: requests, worker_size: 8, bulk_size: 250}"))
-	eventually(t, "half as many requests", func() bool { return r.metric("weir_pipeline_requests_allowed", "main") == 4 })
-	close(hold)
+	eventually(t, "fewer requests", func() bool { return r.metric("weir_pipeline_requests_allowed", "main") <= 4 })
+	busy.Remove()
 	r.drained()
 	r.stop(running)
 	r.wantStored(2000)
