@@ -58,7 +58,7 @@ func TestRealEngines(t *testing.T) {
 }
 
 // idIn returns the event.id of a record.
-func idIn(t *testing.T, record []byte) string {
+func idIn(t testing.TB, record []byte) string {
 	t.Helper()
 	var r struct{ Event struct{ ID string } }
 	if err := json.Unmarshal(record, &r); err != nil {

@@ -59,7 +59,7 @@ func (l *lockedBuffer) String() string {
 
 // rig is a scripted cluster, a queue, and what a pipeline between them needs.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	url     string
 	es      *estest.Cluster // nil for a real cluster
 	cluster *elastic.Cluster
@@ -69,7 +69,7 @@ type rig struct {
 	logs    *lockedBuffer
 }
 
-func newRig(t *testing.T, o estest.Options) *rig {
+func newRig(t testing.TB, o estest.Options) *rig {
 	t.Helper()
 	es := estest.New(t, o)
 	r := newRigAt(t, es.URL())
@@ -78,7 +78,7 @@ func newRig(t *testing.T, o estest.Options) *rig {
 }
 
 // newRigAt is newRig over the cluster at url.
-func newRigAt(t *testing.T, url string) *rig {
+func newRigAt(t testing.TB, url string) *rig {
 	t.Helper()
 	r := &rig{t: t, url: url, logs: new(lockedBuffer)}
 	logger := slog.New(slog.NewTextHandler(r.logs, nil))
@@ -220,7 +220,7 @@ func (r *rig) putMany(first, last int) {
 	r.put(list...)
 }
 
-func eventually(t *testing.T, what string, f func() bool) {
+func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
