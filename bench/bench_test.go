@@ -59,7 +59,7 @@ func TestParseLoad(t *testing.T) {
 	}
 	want := load{requests: 300, bytes: 30000, duration: 3 * time.Second, p50: 10 * time.Microsecond, p99: 20 * time.Microsecond}
 	f("Running 3s test\n"+good, want, true)
-	want.errors = []string{"status=7", "timeout=2"}
+	want.errors, want.refused = []string{"status=7", "timeout=2"}, 7
 	f(strings.NewReplacer("status=0", "status=7", "timeout=0", "timeout=2").Replace(good), want, true)
 	f("Running 3s test\n", load{}, false)
 	f("bench requests=300\n", load{}, false)

@@ -26,12 +26,19 @@ const (
 )
 
 // A target is a server that a case measures. Its configuration comes from file, by the rules of its kind.
-type target struct{ name, file string }
+type target struct {
+	name, file string
+	args       []string // of a program of ours, behind the address
+}
 
 var (
-	echoTargets  = []target{{"weir", "weir/echo.yml"}, {"nginx", "peers/nginx-echo.conf"}, {"fasthttp", ""}}
-	cacheTargets = []target{{"weir", "weir/cache.yml"}, {"nginx", "peers/nginx-cache.conf"}, {"varnish", ""}}
-	proxyTargets = []target{{"weir", "weir/proxy.yml"}, {"nginx", "peers/nginx-proxy.conf"}, {"haproxy", "peers/haproxy-proxy.conf"}}
+	echoTargets  = []target{{"weir", "weir/echo.yml", nil}, {"nginx", "peers/nginx-echo.conf", nil}, {"fasthttp", "", nil}}
+	cacheTargets = []target{{"weir", "weir/cache.yml", nil}, {"nginx", "peers/nginx-cache.conf", nil}, {"varnish", "", nil}}
+	proxyTargets = []target{{"weir", "weir/proxy.yml", nil}, {"nginx", "peers/nginx-proxy.conf", nil}, {"haproxy", "peers/haproxy-proxy.conf", nil}}
+	limitTargets = []target{
+		{"weir", "weir/limit.yml", nil}, {"nginx", "peers/nginx-limit.conf", nil}, {"haproxy", "peers/haproxy-limit.conf", nil},
+		{"fasthttp", "", []string{"refuse"}},
+	}
 )
 
 var cases = []benchCase{
@@ -60,12 +67,24 @@ var cases = []benchCase{
 		connections: 20, upstream: upstreamOnce, targets: cacheTargets[:1],
 	},
 	{
+		name: limitCase, title: "100 requests/s of an address let pass, the others refused", path: "/", script: "get.lua", connections: 100,
+		targets: limitTargets, aims: map[string]float64{"fasthttp": 0.95},
+	},
+	{
 		name: idleCase, title: "1,000 idle keep-alive connections", path: "/", size: 23, connections: 1000,
 		targets: echoTargets,
 	},
 }
 
 const (
+	// limitCase counts what limits let pass.
+	limitCase = "limit"
+	// limitRate is the rate in requests a second that its targets are configured with.
+	limitRate = 100
+	// limitRounds is how many rounds long its only one is: thirty seconds by default.
+	limitRounds = 10
+	// limitAim is how far from the rate what the gateway lets pass may be.
+	limitAim = 0.02
 	// idleCase measures memory instead of requests.
 	idleCase = "idle"
 	// idleAimBytes is the most that the idle connections may cost the gateway.

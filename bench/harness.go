@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -123,6 +124,16 @@ func (h *harness) run(ctx context.Context, c benchCase) (r result, err error) {
 	if c.name == crowdCase {
 		return h.crowded(ctx, c, servers[0])
 	}
+	if c.name == limitCase {
+		for i, s := range servers {
+			m, err := h.measureLimit(ctx, c, s)
+			if err != nil {
+				return r, fmt.Errorf("%s: %w\n%s", s.target.name, err, s.output())
+			}
+			r.rows[i].rounds = []measurement{m}
+		}
+		return r, nil
+	}
 	for round := range h.o.rounds + 1 {
 		for i, s := range servers {
 			if round == 0 { // caches fill, connections open
@@ -187,6 +198,39 @@ func (h *harness) measure(ctx context.Context, c benchCase, s *server, duration 
 		return m, fmt.Errorf("%d requests took no CPU time: not the process that answered", m.requests)
 	}
 	return m, m.valid(size, c.connections)
+}
+
+// measureLimit measures what a target lets pass of more than it may. The burst is used up before.
+func (h *harness) measureLimit(ctx context.Context, c benchCase, s *server) (m measurement, err error) {
+	if _, err := runWrk(ctx, c, s.address, h.scripts, h.o.loadCore, time.Second); err != nil {
+		return m, err
+	}
+	before, _, err := usage(s.cmd.Process.Pid)
+	if err != nil {
+		return m, err
+	}
+	if m.load, err = runWrk(ctx, c, s.address, h.scripts, h.o.loadCore, limitRounds*h.o.duration); err != nil {
+		return m, err
+	}
+	after, _, err := usage(s.cmd.Process.Pid)
+	if err != nil {
+		return m, err
+	}
+	m.cpu = after - before
+	for _, e := range m.errors {
+		if !strings.HasPrefix(e, "status=") {
+			return m, fmt.Errorf("wrk counted errors: %s", e)
+		}
+	}
+	if m.refused == 0 || m.cpu <= 0 {
+		return m, fmt.Errorf("%d of %d requests refused in %v of CPU time: no limit was measured", m.refused, m.requests, m.cpu)
+	}
+	return m, nil
+}
+
+// admitted returns how many requests were let pass, as a share of what the limit's rate allows.
+func (m measurement) admitted() float64 {
+	return float64(m.requests-m.refused) / (limitRate * m.duration.Seconds())
 }
 
 // forwarded checks that a round measured what its case says: answers from a cache, or each request forwarded.

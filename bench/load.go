@@ -15,6 +15,7 @@ type load struct {
 	requests, bytes int64
 	duration        time.Duration
 	p50, p99        time.Duration
+	refused         int64    // answers of status 400 and above
 	errors          []string // "timeout=3", ...; empty in a valid run
 }
 
@@ -60,6 +61,9 @@ func parseLoad(out string) (load, error) {
 			l.p50 = time.Duration(n) * time.Microsecond
 		case "p99_us":
 			l.p99 = time.Duration(n) * time.Microsecond
+		case "status":
+			l.refused = n
+			fallthrough
 		default:
 			if n != 0 {
 				l.errors = append(l.errors, field)

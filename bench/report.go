@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -66,6 +67,9 @@ func (r result) table() [][]string {
 		}
 		return cells
 	}
+	if r.name == limitCase {
+		return r.limitTable()
+	}
 	cells := [][]string{{"", "requests/s", "cores", "requests/CPU-s", "p50", "p99", "weir to it, per s", "weir to it, per CPU-s", "aim"}}
 	for _, row := range r.rows {
 		line := []string{
@@ -80,6 +84,24 @@ func (r result) table() [][]string {
 		if r.comparable(row) {
 			line[6] = fmt.Sprintf("%.2f", ratio(r.rows[0], row, measurement.perSecond))
 			line[7] = fmt.Sprintf("%.2f", ratio(r.rows[0], row, measurement.perCPUSecond))
+		}
+		cells = append(cells, line)
+	}
+	return cells
+}
+
+// limitTable returns the rows of the case that counts what limits let pass.
+func (r result) limitTable() [][]string {
+	cells := [][]string{{"", "let pass", "of the rate", "refusals/s", "cores", "answers/CPU-s", "weir to it, per CPU-s", "aim"}}
+	for _, row := range r.rows {
+		m := row.rounds[0]
+		line := []string{
+			row.name, fmt.Sprint(m.requests - m.refused), fmt.Sprintf("%.1f %%", 100*m.admitted()),
+			fmt.Sprintf("%.0f", float64(m.refused)/m.duration.Seconds()), fmt.Sprintf("%.2f", m.core()),
+			fmt.Sprintf("%.0f", m.perCPUSecond()), "", r.judge(row).String(),
+		}
+		if r.comparable(row) {
+			line[6] = fmt.Sprintf("%.2f", ratio(r.rows[0], row, measurement.perCPUSecond))
 		}
 		cells = append(cells, line)
 	}
@@ -118,6 +140,9 @@ func (r result) judge(row row) judgement {
 			return judgement{}
 		}
 		return judgement{fmt.Sprintf("p50 at most %.1f times", crowdAim), ratio(row, r.rows[0], p50) <= crowdAim}
+	}
+	if r.name == limitCase && row.name == "weir" {
+		return judgement{fmt.Sprintf("within %.0f %%", 100*limitAim), math.Abs(row.rounds[0].admitted()-1) <= limitAim}
 	}
 	aim, ok := r.aims[row.name]
 	if !ok || !r.comparable(row) {

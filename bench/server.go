@@ -69,7 +69,7 @@ func startServer(ctx context.Context, t target, bin, dir string, core int, upstr
 	case "varnish":
 		command = append(command, "-F", "-a", address, "-b", upstream, "-n", dir, "-s", "malloc,64m", "-t", "3600")
 	default: // this project's own programs
-		command = append(command, address)
+		command = append(append(command, address), t.args...)
 	}
 	s := &server{target: t, address: address, log: filepath.Join(dir, "output.log"), done: make(chan struct{})}
 	log, err := os.Create(s.log)

@@ -21,14 +21,14 @@ type Error struct {
 	Cause      error         // logged, never shown to the client
 	Fields     []wire.Field  // further header fields of the answer; neither they nor their bytes change
 
-	body []byte // see Prepared
+	body, retryAfter []byte // see Prepared
 }
 
-// Prepared returns a copy of e that makes its body only once, for answers that are given again and again. Status, Type and
-// Reason of the copy must not be changed.
+// Prepared returns a copy of e that makes its body and the value of Retry-After only once, for answers that are given again
+// and again. Status, Type, Reason and RetryAfter of the copy must not be changed.
 func (e *Error) Prepared() *Error {
 	c := *e
-	c.body = e.AppendBody(nil)
+	c.body, c.retryAfter = e.AppendBody(nil), e.RetryAfterValue()
 	return &c
 }
 
@@ -79,6 +79,15 @@ func (e *Error) AppendBody(dst []byte) []byte {
 	dst = append(append(append(dst, `{"error":{"root_cause":[{`...), cause...), `}],`...)
 	dst = append(append(dst, cause...), `},"status":`...)
 	return append(strconv.AppendInt(dst, int64(e.Status), 10), '}')
+}
+
+// RetryAfterValue returns the value of Retry-After, which must not be changed, or nil for none.
+func (e *Error) RetryAfterValue() []byte {
+	s := e.RetryAfterSeconds()
+	if e.retryAfter != nil || s <= 0 {
+		return e.retryAfter
+	}
+	return strconv.AppendInt(nil, int64(s), 10)
 }
 
 // RetryAfterSeconds returns the value of Retry-After: whole seconds, rounded up, or 0 for none.

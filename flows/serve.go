@@ -297,10 +297,12 @@ func (e *Entry) contain(x *Exchange, flow string, h Handler) (err error) {
 
 // fail makes err the response. A failure is never answered in a way that clients take for a fact of the cluster.
 func (e *Entry) fail(x *Exchange, err error) {
+	ee, plain := err.(*elastic.Error) // most often a refusal, which is to cost little
+	plain = plain && ee.Cause == nil
 	switch {
-	case errors.Is(err, ErrBodyTooLarge):
+	case !plain && errors.Is(err, ErrBodyTooLarge):
 		err = x.bodyTooLarge(e.limits.maxBody)
-	case errors.Is(err, ErrBudget):
+	case !plain && errors.Is(err, ErrBudget):
 		err = &elastic.Error{
 			Status: 429, Type: "circuit_breaking_exception", RetryAfter: time.Second,
 			Reason: "the gateway's memory budget for bodies is used up",
@@ -308,10 +310,12 @@ func (e *Entry) fail(x *Exchange, err error) {
 	case x.cancel.Fired():
 		x.Trace.Outcome = ClientGone
 	}
-	if be := (*bodyError)(nil); errors.As(err, &be) && !errors.As(err, new(*elastic.Error)) {
+	if be := (*bodyError)(nil); !plain && errors.As(err, &be) && !errors.As(err, new(*elastic.Error)) {
 		err = x.bodyFailed(be)
 	}
-	ee := elastic.AsError(err)
+	if !plain {
+		ee = elastic.AsError(err)
+	}
 	x.Trace.Err = ee
 	if x.Trace.Outcome == Local || x.Trace.Outcome == Upstream {
 		x.Trace.Outcome = Failed
@@ -328,8 +332,8 @@ func (e *Entry) fail(x *Exchange, err error) {
 		// A cache cannot say it where there is no answer yet but an error on its way up.
 		x.Response.Header.Add(cacheStatusName, x.Trace.Cache)
 	}
-	if s := ee.RetryAfterSeconds(); s > 0 {
-		x.Response.Header.AddString("Retry-After", fmt.Sprint(s))
+	if v := ee.RetryAfterValue(); v != nil {
+		x.Response.Header.Add(retryAfterName, v)
 	}
 }
 
@@ -338,6 +342,7 @@ var (
 	gatewayName     = []byte("X-Weir-Error")
 	gatewayValue    = []byte("true")
 	cacheStatusName = []byte("Cache-Status")
+	retryAfterName  = []byte("Retry-After")
 )
 
 // conclude ends an exchange whose answer has been written, or could not be: it counts it, runs the tracing flow and gives
