@@ -32,6 +32,10 @@ var (
 	suitePython []byte
 	//go:embed clients/suite.js
 	suiteNode []byte
+	//go:embed clients/patience.py
+	patiencePython []byte
+	//go:embed clients/patience.js
+	patienceNode []byte
 	//go:embed clients/suite.go
 	suiteGo []byte
 	//go:embed clients/requirements.txt
@@ -87,6 +91,30 @@ func RunJavaClient(t *testing.T, baseURL string) (nodes []string) {
 	}
 	path := filepath.Join(dir, "java", "classes") + string(os.PathListSeparator) + filepath.Join(dir, "java", "lib", "*")
 	return runSuite(t, "", java, "-XX:TieredStopAtLevel=1", "-cp", path, "Suite", baseURL)
+}
+
+// RunPatience runs the helpers of the official Python and Node.js clients against baseURL, which refuses most of what they ask
+// with 429, as subtests. refused tells how many requests were.
+func RunPatience(t *testing.T, baseURL, engine string, refused func() float64) {
+	library := strings.TrimRight(engine, "0123456789")
+	run := func(t *testing.T, want string, env string, command ...string) {
+		t.Helper()
+		before := refused()
+		if got := strings.TrimSpace(string(runClient(t, env, command...))); got != want {
+			t.Errorf("printed %s, want %s", got, want)
+		}
+		if n := refused() - before; n < 5 {
+			t.Errorf("%v requests were refused, which shows nothing", n)
+		}
+	}
+	t.Run("python", func(t *testing.T) {
+		dir := clientsDir(t, "requirements.txt", requirements)
+		run(t, `{"wrote": 200, "count": 200}`, "", filepath.Join(dir, "venv", "bin", "python"), writeScript(t, "patience.py", patiencePython), library, baseURL)
+	})
+	t.Run("node", func(t *testing.T) {
+		dir := clientsDir(t, "package-lock.json", packageLock)
+		run(t, `{"wrote":20,"count":20}`, "NODE_PATH="+filepath.Join(dir, "node", "node_modules"), "node", writeScript(t, "patience.js", patienceNode), library, baseURL)
+	})
 }
 
 // clientsDir returns the folder of the installed clients, in which the file called made tells from what one of them was

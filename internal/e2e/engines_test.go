@@ -30,6 +30,12 @@ func TestEngines(t *testing.T) {
 			t.Run("clients through weir", func(t *testing.T) {
 				RunClients(t, newSite(t, cluster, highLimit).start().url, engine)
 			})
+			if engine != searchnode.OpenSearch2 { // its clients are those of OpenSearch 3
+				t.Run("clients recover from 429", func(t *testing.T) {
+					g := newSite(t, cluster, highLimit, narrowLimit).start()
+					RunPatience(t, g.url, engine, func() float64 { return g.metrics().sum("weir_limit_decisions_total", `outcome="refused"`) })
+				})
+			}
 			if engine != searchnode.OpenSearch2 { // what tools see of OpenSearch is the same in 2 and 3
 				t.Run("sniffing client", func(t *testing.T) { testSniffingClient(t, cluster) })
 				t.Run("elasticdump", func(t *testing.T) { testElasticdump(t, cluster) })
@@ -47,6 +53,10 @@ func TestEngines(t *testing.T) {
 
 // highLimit keeps the classic file's limits out of the way of clients that are in a hurry.
 var highLimit = swap("max_qps: 100", "max_qps: 10000")
+
+// narrowLimit refuses most bulks and searches of clients that are in a hurry.
+var narrowLimit = swap(`          message: "Hey, You just reached our request limit!"`, `          message: "Hey, You just reached our request limit!"
+          limits: [{name: narrow, key: [global], rate: 20/s, burst: 1, when: {api: [bulk, search]}}]`)
 
 func TestSameAnswers(t *testing.T) {
 	testSameAnswers(t, estest.New(t, estest.Options{}).URL())
