@@ -945,3 +945,23 @@ func (g *gateway) seats() []explainer {
 	}
 	return out
 }
+
+// TestTimelineOfTheGuide holds that docs/limits.md tells the truth about when requests pass.
+func TestTimelineOfTheGuide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, `- rate_limit: {limits: [{key: [global], rate: 2/s, burst: 4}]}`)
+		now := time.Duration(0)
+		f := func(at time.Duration, requests, passes int) {
+			t.Helper()
+			<-time.After(at - now)
+			now = at
+			if n := g.passes(requests, get("/")); n != passes {
+				t.Errorf("%d of %d passed after %s, want %d", n, requests, at, passes)
+			}
+		}
+		f(0, 5, 4)
+		f(500*time.Millisecond, 2, 1)
+		f(time.Second, 1, 1)
+		f(3500*time.Millisecond, 9, 4)
+	})
+}

@@ -3,6 +3,8 @@ package limit
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	"pgregory.net/rapid"
 )
 
@@ -229,6 +232,80 @@ func TestChargeAllocates(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for a decision", n)
 	}
+}
+
+// TestMillionsOfKeysAllocateNoMore holds that a table takes no more memory for millions of keys than for those that it was made
+// for.
+func TestMillionsOfKeysAllocateNoMore(t *testing.T) {
+	keys := 500_000
+	if os.Getenv("WEIR_SOAK") != "" {
+		keys = 5_000_000
+	}
+	if raced {
+		t.Skip("takes long under the race detector, which does not change the memory")
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	table := NewTable(100_000, Monotonic())
+	l := shape(t, time.Second, 10)
+	charges := [1]Charge{{Limit: &l, Cost: 1}}
+	for i := range keys {
+		charges[0].Key = fmt.Appendf(charges[0].Key[:0], "api key number %d", i)
+		table.CheckAll(charges[:])
+	}
+	if n := table.Len(); n > 100_000 || n < 90_000 {
+		t.Errorf("%d keys in the table", n)
+	}
+	const most = 32 << 20
+	after := heap()
+	if after > before+most {
+		t.Errorf("%d bytes for 100000 keys, want at most %d", after-before, most)
+	}
+	t.Logf("%d bytes", after-before)
+	runtime.KeepAlive(table)
+}
+
+// BenchmarkDecision compares a decision with one of golang.org/x/time/rate, a limiter a key in a map under a lock, which never
+// forgets a key.
+func BenchmarkDecision(b *testing.B) {
+	keys := make([][]byte, 10_000)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "api key number %d", i)
+	}
+	b.Run("weir", func(b *testing.B) {
+		table := NewTable(100_000, Monotonic())
+		l := shape(b, time.Millisecond, 10)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for i := 0; pb.Next(); i++ {
+				charges := [1]Charge{{Limit: &l, Key: keys[i%len(keys)], Cost: 1}}
+				table.CheckAll(charges[:])
+			}
+		})
+	})
+	b.Run("x-time-rate-in-a-map", func(b *testing.B) {
+		var mu sync.Mutex // guards limiters
+		limiters := map[string]*rate.Limiter{}
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for i := 0; pb.Next(); i++ {
+				key := keys[i%len(keys)]
+				mu.Lock()
+				l := limiters[string(key)]
+				if l == nil {
+					l = rate.NewLimiter(1000, 10)
+					limiters[string(key)] = l
+				}
+				mu.Unlock()
+				l.Allow()
+			}
+		})
+	})
 }
 
 func BenchmarkCheckAll(b *testing.B) {
