@@ -36,7 +36,9 @@ var (
 	cacheTargets = []target{{"weir", "weir/cache.yml", nil}, {"nginx", "peers/nginx-cache.conf", nil}, {"varnish", "", nil}}
 	proxyTargets = []target{{"weir", "weir/proxy.yml", nil}, {"nginx", "peers/nginx-proxy.conf", nil}, {"haproxy", "peers/haproxy-proxy.conf", nil}}
 	limitTargets = []target{
-		{"weir", "weir/limit.yml", nil}, {"nginx", "peers/nginx-limit.conf", nil}, {"haproxy", "peers/haproxy-limit.conf", nil},
+		{"weir", "weir/limit.yml", nil},
+		{"nginx", "peers/nginx-limit.conf", nil},
+		{"haproxy", "peers/haproxy-limit.conf", nil},
 		{"fasthttp", "", []string{"refuse"}},
 	}
 )

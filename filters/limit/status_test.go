@@ -52,8 +52,10 @@ func TestHandler(t *testing.T) {
 			}},
 			{Flow: "main", Filter: "people", Kind: "rate_limit", Mode: "enforce", Keys: &keys, Limits: []LimitStatus{
 				{Name: "a", Unit: "requests", Rate: "1/s", Burst: 10, Keys: 5, Near: 1, Top: []KeyStatus{
-					{Key: []string{"ann", "(none)"}, Used: 0.9, Rest: 9}, {Key: []string{"bob", "(none)"}, Used: 0.4, Rest: 4},
-					{Key: []string{"x", "(none)"}, Used: 0.3, Rest: 3}, {Key: []string{"loader", "(none)"}, Used: 0.25, Rest: 5},
+					{Key: []string{"ann", "(none)"}, Used: 0.9, Rest: 9},
+					{Key: []string{"bob", "(none)"}, Used: 0.4, Rest: 4},
+					{Key: []string{"x", "(none)"}, Used: 0.3, Rest: 3},
+					{Key: []string{"loader", "(none)"}, Used: 0.25, Rest: 5},
 					{Key: []string{"eve", "Basic ***"}, Used: 0.1, Rest: 1},
 				}},
 				{Name: "b", Unit: "took", Rate: "20s/s", Burst: 20_000, Top: []KeyStatus{}},
