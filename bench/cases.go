@@ -25,21 +25,19 @@ const (
 	upstreamEvery             // each request is forwarded
 )
 
-// A target is a server that a case measures. Its configuration comes from file, by the rules of its kind.
-type target struct {
-	name, file string
-	args       []string // of a program of ours, behind the address
-}
+// A target is a server that a case measures. Its configuration comes from file, by the rules of its kind;
+// for a program of ours it is an argument.
+type target struct{ name, file string }
 
 var (
-	echoTargets  = []target{{"weir", "weir/echo.yml", nil}, {"nginx", "peers/nginx-echo.conf", nil}, {"fasthttp", "", nil}}
-	cacheTargets = []target{{"weir", "weir/cache.yml", nil}, {"nginx", "peers/nginx-cache.conf", nil}, {"varnish", "", nil}}
-	proxyTargets = []target{{"weir", "weir/proxy.yml", nil}, {"nginx", "peers/nginx-proxy.conf", nil}, {"haproxy", "peers/haproxy-proxy.conf", nil}}
+	echoTargets  = []target{{"weir", "weir/echo.yml"}, {"nginx", "peers/nginx-echo.conf"}, {"fasthttp", ""}}
+	cacheTargets = []target{{"weir", "weir/cache.yml"}, {"nginx", "peers/nginx-cache.conf"}, {"varnish", ""}}
+	proxyTargets = []target{{"weir", "weir/proxy.yml"}, {"nginx", "peers/nginx-proxy.conf"}, {"haproxy", "peers/haproxy-proxy.conf"}}
 	limitTargets = []target{
-		{"weir", "weir/limit.yml", nil},
-		{"nginx", "peers/nginx-limit.conf", nil},
-		{"haproxy", "peers/haproxy-limit.conf", nil},
-		{"fasthttp", "", []string{"refuse"}},
+		{"weir", "weir/limit.yml"},
+		{"nginx", "peers/nginx-limit.conf"},
+		{"haproxy", "peers/haproxy-limit.conf"},
+		{"fasthttp", "refuse"},
 	}
 )
 

@@ -53,7 +53,7 @@ func startServer(ctx context.Context, t target, bin, dir string, core int, upstr
 		return nil, err
 	}
 	var config string
-	if t.file != "" {
+	if t.file != "" && t.name != "fasthttp" {
 		if config, err = writeConfig(t, dir, address, upstream); err != nil {
 			return nil, err
 		}
@@ -69,7 +69,10 @@ func startServer(ctx context.Context, t target, bin, dir string, core int, upstr
 	case "varnish":
 		command = append(command, "-F", "-a", address, "-b", upstream, "-n", dir, "-s", "malloc,64m", "-t", "3600")
 	default: // this project's own programs
-		command = append(append(command, address), t.args...)
+		command = append(command, address)
+		if t.file != "" {
+			command = append(command, t.file)
+		}
 	}
 	s := &server{target: t, address: address, log: filepath.Join(dir, "output.log"), done: make(chan struct{})}
 	log, err := os.Create(s.log)
