@@ -87,8 +87,9 @@ func (i *Injection) Hits() int {
 
 // faults is a list of injections; the first that matches a call acts on it.
 type faults struct {
-	mu   sync.Mutex // guards the fields below
-	list []*Injection
+	mu     sync.Mutex // guards the fields below
+	list   []*Injection
+	script func(*Call) *Fault
 }
 
 func (f *faults) add(fault Fault) *Injection {
@@ -114,6 +115,11 @@ func (f *faults) remove(i *Injection) {
 func (f *faults) pick(call *Call) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.script != nil {
+		if fault := f.script(call); fault != nil {
+			return fault
+		}
+	}
 	for _, i := range f.list {
 		if i.fault.Method != "" && i.fault.Method != call.Method ||
 			i.fault.Path != "" && !wildcardMatch(i.fault.Path, call.Path) ||
@@ -136,6 +142,14 @@ func (f *faults) pick(call *Call) *Fault {
 // Inject puts a fault on all nodes of the cluster. Faults of a node come before it, and older faults before newer ones;
 // one fault acts on a call.
 func (c *Cluster) Inject(f Fault) *Injection { return c.faults.add(f) }
+
+// Script has f choose the fault for each call, before all injected ones; nil chooses none. f sees the head of the call,
+// not yet its body, and is called for one call at a time. Which calls a Fault matches does not count here.
+func (c *Cluster) Script(f func(*Call) *Fault) {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	c.faults.script = f
+}
 
 // Inject puts a fault on the node.
 func (n *Node) Inject(f Fault) *Injection { return n.faults.add(f) }

@@ -3,6 +3,7 @@ package estest_test
 import (
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -304,4 +305,32 @@ func TestInMemoryInABubble(t *testing.T) {
 		cl.http.CloseIdleConnections()
 		c.Close()
 	})
+}
+
+func TestScript(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	seen := 0
+	c.Script(func(call *estest.Call) *estest.Fault {
+		if seen++; call.Path == "/a" {
+			return &estest.Fault{Status: 400 + seen}
+		}
+		return nil
+	})
+	in := c.Inject(estest.Fault{Status: 499})
+	for _, each := range []struct {
+		path string
+		want int
+	}{{"/a", 401}, {"/b", 499}, {"/a", 403}} {
+		resp, err := http.Get(c.URL() + each.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != each.want {
+			t.Errorf("%s: %d, want %d", each.path, resp.StatusCode, each.want)
+		}
+	}
+	if in.Hits() != 1 {
+		t.Errorf("the injected fault hit %d times", in.Hits())
+	}
 }
