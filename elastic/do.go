@@ -169,6 +169,7 @@ type flowing struct {
 	outcome   balance.Outcome // if the body is whole
 	firstByte time.Duration
 	cause     string
+	closed    bool
 }
 
 // Read reads from the body.
@@ -191,12 +192,17 @@ func (f *flowing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the exchange, wherever the body is: whoever has enough of it has no complaint of the node.
+// Close ends the exchange, wherever the body is: whoever has enough of it has no complaint of the node. Further calls do
+// nothing: the Response that the body is a part of may be another exchange's by then.
 func (f *flowing) Close() error {
 	if f.m != nil {
 		f.m.Done(f.class, f.outcome, f.firstByte, f.cause)
 		f.m = nil
 	}
+	if f.closed {
+		return nil
+	}
+	f.closed = true
 	return f.ReadCloser.Close()
 }
 

@@ -132,3 +132,26 @@ func TestNodeThatSaysTooMuchIsNamed(t *testing.T) {
 		t.Errorf("said %d times:\n%s", n, logs)
 	}
 }
+
+// TestClosedBodyLeavesTheNextExchangeAlone closes the body of an exchange a second time when its Response already holds
+// the answer of the next one, as whoever pools Responses may do.
+func TestClosedBodyLeavesTheNextExchangeAlone(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	k, _ := openPool(t, ", discovery: {enabled: false}", transport.DefaultMaxBufferedBody, es.URL())
+	es.Inject(estest.Fault{Path: "/_search", Body: make([]byte, 2*transport.DefaultMaxBufferedBody)})
+	resp := &transport.Response{}
+	if err := k.Do(call("POST", "/_search", "{}"), resp); err != nil {
+		t.Fatal(err)
+	}
+	first := resp.Stream
+	resp.Reset()
+	if err := k.Do(call("POST", "/_search", "{}"), resp); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if n, err := io.Copy(io.Discard, resp.Stream); err != nil || n != 2*transport.DefaultMaxBufferedBody {
+		t.Errorf("the next exchange got %d bytes, %v", n, err)
+	}
+}

@@ -103,7 +103,7 @@ func (k *Cluster) answered(m *member, r *Call, resp *transport.Response) verdict
 		}
 	}
 	if resp.Stream != nil {
-		resp.Stream = &flowing{resp.Stream, m, r.Class, outcome, firstByte, cause}
+		resp.Stream = &flowing{ReadCloser: resp.Stream, m: m, class: r.Class, outcome: outcome, firstByte: firstByte, cause: cause}
 		return stop
 	}
 	m.Done(r.Class, outcome, firstByte, cause)
