@@ -10,7 +10,7 @@ import (
 // somebody's own. The status alone does not tell: a search that lost shards or ran out of time is answered with 200, and
 // so is one that was broken off on the way.
 //
-// api is "search" or "count"; terminateAfter tells that the request lets shards end early (Verdict.TerminateAfter).
+// api is the name by which the request has its key; terminateAfter tells that the request lets shards end early (Verdict.TerminateAfter).
 // body is the body of the answer without transfer coding, read to its declared end.
 func Complete(api string, terminateAfter bool, status int, h *wire.Header, body []byte) (bool, Reason) {
 	why := ReasonStatus
@@ -125,8 +125,16 @@ func completeBody(api string, terminateAfter bool, b []byte) Reason {
 			}
 		case "error":
 			why = ReasonError
-		case "_scroll_id", "pit_id":
+		case "_scroll_id", "pit_id", "cursor":
 			why = ReasonCursor
+		case "is_partial", "is_running":
+			if string(value) != "false" {
+				why = ReasonTimedOut
+			}
+		case "failures", "failed_shards":
+			if string(value) != "[]" && string(value) != "0" {
+				why = ReasonShards // of field_caps
+			}
 		case "profile":
 			why = ReasonProfile
 		}
@@ -141,9 +149,9 @@ func completeBody(api string, terminateAfter bool, b []byte) Reason {
 		return why
 	case !ok || skipSpace(b, end) != len(b):
 		return ReasonMalformed
-	case seen&hasShards == 0:
+	case seen&hasShards == 0 && (api == "search" || api == "count" || api == "search_template"):
 		return ReasonShards
-	case api == "search" && seen&hasTimedOut == 0:
+	case (api == "search" || api == "search_template") && seen&hasTimedOut == 0:
 		return ReasonTimedOut
 	case api == "count" && seen&hasCount == 0:
 		return ReasonMalformed

@@ -63,6 +63,8 @@ type Options struct {
 	ExtraHeaders []string
 	// ExtraArgs names URL parameters to keep in the key although they change no complete answer.
 	ExtraArgs []string
+	// Others names APIs beside search and count whose requests get keys, out of those that Others returns.
+	Others []string
 	// MaxBody is the largest body that gets a key, in bytes; 0 means 1 MiB.
 	MaxBody int
 	// MemoBytes bounds the memory in which keys of recent requests are remembered; 0 means 8 MiB, less than 0 none.
@@ -126,6 +128,11 @@ func NewKeyer(o Options) (*Keyer, error) {
 	}
 	if o.Preference > PreferenceDrop {
 		return nil, fmt.Errorf("preference mode %d: unknown", o.Preference)
+	}
+	for _, name := range o.Others {
+		if !slices.Contains(others[:], name) {
+			return nil, fmt.Errorf("API %q has no keys, only %q", name, others)
+		}
 	}
 	if len(o.Secret) < 16 && (o.Identity != Shared || len(o.ExtraHeaders) > 0 || o.ByAddress) {
 		return nil, fmt.Errorf("secret of %d bytes: at least 16 are needed", len(o.Secret))
@@ -278,9 +285,9 @@ func (v *Verdict) lives(why Reason) {
 
 // assemble puts the parts of the key together, or says why there is none.
 func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
-	count := r.API == "count"
+	count, other := r.API == "count", r.API != "count" && r.API != "search"
 	switch {
-	case !count && r.API != "search":
+	case !k.has(r.API):
 		return ReasonAPI
 	case string(r.Method) != "GET" && string(r.Method) != "POST":
 		return ReasonMethod
@@ -312,7 +319,15 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 		}
 		return ReasonBody
 	}
-	if why = k.judge(&facts, v); why != "" {
+	if other {
+		for i := range s.args {
+			s.args[i].row = otherRule(s.args[i].row)
+		}
+		why = judgeOther(s.body, v)
+	} else {
+		why = k.judge(&facts, v)
+	}
+	if why != "" {
 		return why
 	}
 	if why = k.addArgs(s, count, facts.Size0, v); why != "" {
@@ -320,7 +335,7 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 	}
 	s.parts = appendPart(s.parts, contentType)
 	s.parts = appendPart(s.parts, s.body)
-	if count {
+	if count || other {
 		// _count answers a body with timeout or stats with 400.
 		s.parts = s.canon.Dropped(s.parts)
 	} else {
@@ -569,6 +584,8 @@ func (k *Keyer) judgeArg(a *arg, noHits bool, v *Verdict) (drop bool, why Reason
 		if a.raw || !keepsCompleteness(a.value) {
 			return false, ReasonFilterPath
 		}
+	case ruleHides:
+		return false, ReasonFilterPath
 	case rulePreference:
 		return k.judgePreference(a, noHits, v), ""
 	case ruleQueryString:

@@ -30,6 +30,7 @@ const (
 	ruleTerminate   // in the key; answers may end early
 	ruleExplain     // in the key; lives for its time only
 	rulePipeline    // in the key; lives for its time only
+	ruleHides       // filter_path where nobody knows what it must leave
 )
 
 // A kind is the type of a parameter's value.

@@ -46,6 +46,7 @@ const (
 	ReasonForeign        Reason = "other-index" // documents of an index that the path may not name
 	ReasonExternal       Reason = "external"    // a model, a rule set or a plug-in has a say
 	ReasonSearchPipeline Reason = "search-pipeline"
+	ReasonOther          Reason = "other-api" // neither a search nor a count
 )
 
 // Why an answer is not stored.

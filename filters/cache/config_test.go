@@ -71,6 +71,8 @@ func TestConfiguration(t *testing.T) {
 	f(`{set_cache: {cache_ttl: 10}}`, "has no unit")
 	f(`{cache: {max_entry: -1}}`, "error want at least 0")
 	f(`{cache: {store: redis}}`, "error")
+	f(`{cache: {also: [field_caps, sql.query]}}`)
+	f(`{get_cache: {also: [bulk]}}`, `error "bulk" is not one of esql.query, field_caps,`)
 	f(`{cache: {identity: everyone}}`, "error")
 	f(`{cache: {tttl: 1s}}`, `error unknown field "tttl"`)
 }

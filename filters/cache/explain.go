@@ -165,7 +165,7 @@ func (l *lookup) explainSearch(x *flows.Exchange, t *ticket, r *query.Request) E
 
 // sentences say why a request passes the cache by.
 var sentences = map[query.Reason]string{
-	query.ReasonAPI:            "only the answers to _search, _msearch and _count are kept",
+	query.ReasonAPI:            "only the answers to _search, _msearch and _count are kept, and to what also names",
 	query.ReasonMethod:         "only GET and POST are answered from the cache",
 	query.ReasonNoCache:        "the caller says no_cache",
 	query.ReasonRequestCache:   "the caller says request_cache=false",

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"weir/flows"
 )
@@ -158,4 +159,83 @@ func TestCertificatesTellCallersApart(t *testing.T) {
 		}
 		r.wantCalls(int64(len(callers)))
 	})
+}
+
+// What is neither a search nor a count is kept on demand only, for its time only, and never when it leaves state on the node.
+func TestOtherAPIs(t *testing.T) {
+	stale := func(t *testing.T, also string, f func(r *rig)) {
+		synctest.Test(t, func(t *testing.T) {
+			f(newRig(t, `[{name: main, filter: [{cache: {ttl: 1h, now_ttl: 5s, also: [`+also+`]}}, {node: {}}]}]`))
+		})
+	}
+	const all = "field_caps, indices.get_mapping, search_template, sql.query, esql.query, ppl.query"
+	const searched = `{"timed_out":false,"_shards":{"total":1,"successful":1,"failed":0}}`
+	cases := []struct{ method, target, body, other, answer string }{
+		{"GET", "/i/_field_caps?fields=*", ``, "/i/_field_caps?fields=a", `{"indices":["i"],"fields":{}}`},
+		{"GET", "/i/_mapping", ``, "/j/_mapping", `{"i":{"mappings":{}}}`},
+		{"POST", "/i/_search/template", `{"id":"t","params":{"a":1}}`, "/j/_search/template", searched},
+		{"POST", "/_sql", `{"query":"SELECT 1"}`, "/_sql?x=1", `{"columns":[],"rows":[]}`},
+		{"POST", "/_query", `{"query":"FROM i"}`, "/_query?drop_null_columns=true", `{"columns":[],"values":[],"is_partial":false}`},
+		{"POST", "/_plugins/_ppl", `{"query":"source=i"}`, "/_plugins/_ppl?x=1", `{"schema":[],"datarows":[]}`},
+	}
+	for _, c := range cases {
+		ask := func(r *rig, target, body string) *flows.Exchange {
+			t.Helper()
+			x := flows.Explaining(c.method, target)
+			if body != "" {
+				x.Request.Header.AddString("Content-Type", "application/json")
+				x.Request.Body.Replace([]byte(body))
+			}
+			if err := r.serve("main", x); err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		stale(t, all, func(r *rig) {
+			r.node = func(x *flows.Exchange, _ int64) error { reply(x, 200, c.answer); return nil }
+			ask(r, c.target, c.body)
+			if x := ask(r, c.target, c.body); x.Trace.Outcome != flows.Hit || bodyOf(x) != c.answer {
+				t.Errorf("%s: %s", c.target, field(x, "cache-status"))
+			}
+			r.wantCalls(1)
+			ask(r, c.other, c.body)
+			if c.body != "" {
+				ask(r, c.target, strings.Replace(c.body, "{", `{"a":1,`, 1))
+				r.wantCalls(3)
+			} else {
+				r.wantCalls(2)
+			}
+			<-time.After(6 * time.Second)
+			if x := ask(r, c.target, c.body); field(x, "cache-status") != "weir; fwd=stale; stored" {
+				t.Errorf("%s: past its time: %s", c.target, field(x, "cache-status"))
+			}
+			if x := ask(r, c.target+map[bool]string{true: "&", false: "?"}[strings.Contains(c.target, "?")]+"filter_path=a", c.body); field(x, "cache-status") != "weir; fwd=bypass; detail=filter-path" {
+				t.Errorf("%s: with filter_path: %s", c.target, field(x, "cache-status"))
+			}
+		})
+		stale(t, "", func(r *rig) {
+			if x := ask(r, c.target, c.body); field(x, "cache-status") != "weir; fwd=bypass; detail=api" {
+				t.Errorf("%s: kept unasked: %s", c.target, field(x, "cache-status"))
+			}
+		})
+	}
+	refuses := func(target, body, answer, want string) {
+		t.Helper()
+		stale(t, all, func(r *rig) {
+			r.node = func(x *flows.Exchange, _ int64) error { reply(x, 200, answer); return nil }
+			if x := r.ask(target, body); field(x, "cache-status") != want {
+				t.Errorf("%s %s %s: %s", target, body, answer, field(x, "cache-status"))
+			}
+		})
+	}
+	refuses("/_sql", `{"cursor":"x"}`, `{}`, "weir; fwd=bypass; detail=scroll")
+	refuses("/_sql", `{"query":"x","wait_for_completion_timeout":"1s"}`, `{}`, "weir; fwd=bypass; detail=scroll")
+	refuses("/_query", `{"query":"x","profile":true}`, `{}`, "weir; fwd=bypass; detail=profile")
+	refuses("/_sql?format=csv", `{"query":"x"}`, `{}`, "weir; fwd=bypass; detail=format")
+	refuses("/i/_search/template?scroll=1m", `{"id":"t"}`, searched, "weir; fwd=bypass; detail=scroll")
+	refuses("/_sql", `{"query":"x"}`, `{"rows":[],"cursor":"x"}`, "weir; fwd=miss; detail=cursor")
+	refuses("/_query", `{"query":"x"}`, `{"values":[],"is_partial":true}`, "weir; fwd=miss; detail=timed-out")
+	refuses("/i/_field_caps", `{"fields":"*"}`, `{"fields":{},"failures":[{}]}`, "weir; fwd=miss; detail=shards")
+	refuses("/i/_search/template", `{"id":"t"}`, `{"timed_out":false}`, "weir; fwd=miss; detail=shards")
+	refuses("/_query/async", `{"query":"x"}`, `{}`, "weir; fwd=bypass; detail=api")
 }

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"slices"
+	"strings"
 
 	"weir/elastic/query"
 	"weir/flows"
@@ -20,6 +21,10 @@ type KeyConfig struct {
 	Preference string `conf:"preference" enum:"auto,keep,drop"`
 	// Whether searches with scripts are cached: `deterministic` says that scripts give the same for the same documents.
 	Scripts string `conf:"scripts" enum:"bypass,deterministic"`
+	// APIs whose answers are kept too, each for ttl, and those to queries for now_ttl if that is shorter: `field_caps`,
+	// `indices.get_mapping`, `search_template`, `sql.query`, `esql.query`, `ppl.query`. Such an answer may be as old as that
+	// whatever was written; only `_search`, `_msearch` and `_count` are kept unless they are named here.
+	Also conf.Strings `conf:"also"`
 	// Largest body of a request that is cached.
 	MaxRequest conf.Bytes `conf:"max_request_size" min:"1kb" max:"64mb"`
 }
@@ -32,7 +37,7 @@ func defaultKey() KeyConfig {
 func (c *KeyConfig) options(b *flows.Builder, headers, args []string) query.Options {
 	o := query.Options{
 		ByAddress: c.ByAddress, DeterministicScripts: c.Scripts == "deterministic", MaxBody: int(c.MaxRequest),
-		ExtraHeaders: headers, ExtraArgs: args,
+		ExtraHeaders: headers, ExtraArgs: args, Others: c.Also,
 	}
 	if c.Identity == "shared" {
 		o.Identity = query.Shared
@@ -49,6 +54,12 @@ func (c *KeyConfig) options(b *flows.Builder, headers, args []string) query.Opti
 
 // check reports options that make no Keyer. The secret is none of the configuration's business.
 func check(b *flows.Builder, field string, o query.Options) bool {
+	for _, name := range o.Others {
+		if !slices.Contains(query.Others(), name) {
+			b.Errorf("also", "%q is not one of %s", name, strings.Join(query.Others(), ", "))
+			return false
+		}
+	}
 	o.Secret, o.MemoBytes = make([]byte, 32), -1
 	if _, err := query.NewKeyer(o); err != nil {
 		b.Errorf(field, "%v", err)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"weir/elastic"
@@ -175,11 +176,11 @@ func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err erro
 func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 	c := x.Call()
 	switch {
-	case c.Name != "search" && c.Name != "count" && c.Name != "msearch":
+	case c.Name != "search" && c.Name != "count" && c.Name != "msearch" && !slices.Contains(l.options.Others, c.Name):
 		return query.ReasonAPI, nil
 	case c.Idempotency == api.Context:
 		return query.ReasonScroll, nil
-	case c.Idempotency != api.Read, bytes.Contains(x.Request.Path, twoSlashes):
+	case c.Idempotency != api.Read && c.Name != "sql.query", bytes.Contains(x.Request.Path, twoSlashes):
 		return reasonPath, nil
 	case l.passes(x, t):
 		return reasonPass, nil
