@@ -190,6 +190,13 @@ func TestStoreCountsTheCompressedForm(t *testing.T) {
 		if got := s.Get(key); got != nil && got != newer {
 			t.Error("an older answer took the place of a newer one")
 		}
+		// What was purged while somebody compressed it does not come back.
+		s.Delete(key)
+		st.compress(&key, entryOf(100_000, 9))
+		settle()
+		if s.Get(key) != nil {
+			t.Error("compressing brought an answer back")
+		}
 	})
 }
 
