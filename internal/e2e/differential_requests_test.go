@@ -100,9 +100,11 @@ var queries = map[string]string{
 
 // looseAPIs answer with measurements, or with a list of what the node does at this moment.
 func looseAPI(name string) bool {
-	for _, prefix := range []string{"cat.", "nodes.info", "nodes.usage", "cluster.stats", "cluster.state", "cluster.health", "indices.stats", "indices.field_usage_stats",
+	for _, prefix := range []string{
+		"cat.", "nodes.info", "nodes.usage", "cluster.stats", "cluster.state", "cluster.health", "indices.stats", "indices.field_usage_stats",
 		"indices.segments", "indices.recovery", "indices.shard_stores", "list.", "indices.get_settings", "indices.get", "cluster.allocation_explain", "cluster.pending_tasks", "cluster.reroute",
-		"reindex", "delete_by_query", "update_by_query"} {
+		"reindex", "delete_by_query", "update_by_query",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

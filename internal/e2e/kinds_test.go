@@ -266,7 +266,12 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	g := s.start()
 	basic := base64.StdEncoding.EncodeToString([]byte("u:" + callers))
 	for _, fields := range [][]string{
-		{"Authorization: Basic " + basic}, {"Authorization: ApiKey " + callers}, {"Authorization: Bearer " + callers}, {"Cookie: sid=" + callers}, {"Proxy-Authorization: Basic " + basic}, {"X-Api-Key: " + callers},
+		{"Authorization: Basic " + basic},
+		{"Authorization: ApiKey " + callers},
+		{"Authorization: Bearer " + callers},
+		{"Cookie: sid=" + callers},
+		{"Proxy-Authorization: Basic " + basic},
+		{"X-Api-Key: " + callers},
 		{"es-secondary-authorization: Basic " + basic},
 	} {
 		for _, path := range []string{"/i/_search", "/_security/user/u?token=" + callers + "&password=" + callers, "/_bulk?api_key=" + callers} {
