@@ -22,12 +22,17 @@ func (p *Picker[T]) eject(m *Member[T], cause string) {
 	length += length * time.Duration(p.o.Rand(41)-20) / 100
 	m.ejections++
 	m.cause = cause
-	unsaid := m.outUntil.Load() != 0 // it came back by itself, and nobody has taken note
+	// It came back by itself, and nobody has taken note. A dead one did not: it was never used.
+	unsaid, still := m.outUntil.Load() != 0, m.dead.Load() && m.outUntil.Load() != 0
 	until := now + int64(length)
 	m.outUntil.Store(until)
 	m.backAt.Store(until) // slow start begins when it comes back by itself
 	tell := p.panicChange(now)
 	p.mu.Unlock()
+	if still {
+		tell()
+		return
+	}
 	if unsaid {
 		p.changed(Change{Name: m.Name, Cause: timeIsOver})
 	}
@@ -104,13 +109,16 @@ func (m *Member[T]) readmit(cause string) {
 }
 
 // Review takes note of members whose time is over. It is to be called now and then: nothing else looks at the clock
-// for them.
+// for them. A dead one stays out until a check finds it well.
 func (p *Picker[T]) Review() {
 	p.mu.Lock()
 	now := p.since()
 	var back []Change
 	for _, m := range *p.members.Load() {
 		if until := m.outUntil.Load(); until != 0 && until <= now {
+			if m.dead.Load() {
+				continue
+			}
 			m.outUntil.Store(0)
 			m.cause = ""
 			back = append(back, Change{Name: m.Name, Cause: timeIsOver})

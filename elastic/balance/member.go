@@ -121,7 +121,8 @@ func (m *Member[T]) seconds(c Class, now int64) (float64, bool) {
 }
 
 // observe takes a sample into the latency average. It rises half-way on a slow sample and falls by a tenth on a fast
-// one, so that a node that turns slow is noticed at once.
+// one, so that a node that turns slow is noticed at once. One sample alone does not make a node slow, however long it
+// took: some search is always the longest.
 func (m *Member[T]) observe(c Class, now int64, sample float64) {
 	for {
 		packed := m.latency[c].Load()
@@ -131,7 +132,7 @@ func (m *Member[T]) observe(c Class, now int64, sample float64) {
 		case !ok:
 			value = s
 		case s > value:
-			value += (s - value) / 2
+			value += (min(s, mostRise*value) - value) / 2
 		default:
 			value += (s - value) / 10
 		}
@@ -141,6 +142,9 @@ func (m *Member[T]) observe(c Class, now int64, sample float64) {
 		}
 	}
 }
+
+// mostRise is the factor by which a sample may be above the average before the rest of it is not counted.
+const mostRise = 4
 
 // worstLatency bounds what failures can make of a latency average.
 const worstLatency = 30.0 // seconds

@@ -46,7 +46,8 @@ const (
 const (
 	halfLife      = 10 * time.Second // of a latency average that gets no samples, so that a node once slow is tried again
 	floor         = time.Millisecond // below it latency says nothing about load
-	alike         = 2                // latencies that differ by less than this factor are taken for equal
+	alike         = 3                // latencies that differ by less than this factor are taken for equal
+	alikeUnder    = 0.005            // and so are those that differ by fewer seconds
 	ratioSamples  = 20               // attempts within ratioWindow from which on their share of failures counts
 	ratioWindow   = 10               // seconds
 	forgiveAfter  = time.Minute      // healthy time after which ejections are short again
@@ -362,7 +363,7 @@ type load struct {
 // members that have nothing to do: otherwise the heavier of two would get everything then.
 func (l load) compare(o load) int {
 	a, b := l.factor, o.factor
-	if l.latency >= alike*o.latency || o.latency >= alike*l.latency {
+	if short, long := min(l.latency, o.latency), max(l.latency, o.latency); long >= alike*short && long-short >= alikeUnder {
 		a, b = a*l.latency, b*o.latency
 	}
 	if l.inFlight > 0 || o.inFlight > 0 {
