@@ -50,6 +50,7 @@ type Deps struct {
 	Logger   *slog.Logger // required
 	ReadFile func(name string) ([]byte, error)
 	Dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	Resolver Resolver
 	Now      func() time.Time
 	Rand     func(n int) int
 }
@@ -69,6 +70,7 @@ type Cluster struct {
 	auth    atomic.Pointer[string] // value of Authorization for the gateway's own calls, or empty
 	files   tlsFiles               // as they were read last
 	seeds   []*node
+	lookups []Endpoint // that stand for several nodes
 	// clientHost is set if nodes get the Host of the client.
 	clientHost bool
 	picker     *balance.Picker[*node]
@@ -77,7 +79,10 @@ type Cluster struct {
 
 	version atomic.Pointer[Version]
 	uuid    atomic.Pointer[string]
+	weights sync.Map // of nodes by address, in place of the configured ones
 	warned  sync.Map // causes of warnings that were given once
+
+	resolved []*listed // what lookups found; of discover alone
 
 	left    atomic.Int64  // when a node last left, in nanoseconds of the epoch
 	kick    chan struct{} // asks for discovery before its time
@@ -102,6 +107,8 @@ type node struct {
 	base     []byte
 	id       atomic.Pointer[string] // node id, once known
 	metrics  *nodeMetrics
+	title    atomic.Pointer[string] // its name in the cluster, once known
+	stranger atomic.Bool            // it belongs to another cluster
 	pending  pending
 	answers  atomic.Uint64 // so far
 	asked    atomic.Bool   // it is being asked whether it hangs
@@ -117,6 +124,9 @@ type member = balance.Member[*node]
 func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	if d.ReadFile == nil {
 		d.ReadFile = os.ReadFile
+	}
+	if d.Resolver == nil {
+		d.Resolver = net.DefaultResolver
 	}
 	if d.Now == nil {
 		d.Now = time.Now
@@ -144,6 +154,10 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	}
 	members := make([]*member, 0, len(endpoints))
 	for _, e := range endpoints {
+		if e.Lookup != "" {
+			k.lookups = append(k.lookups, e)
+			continue
+		}
 		n, err := k.newNode(e)
 		if err != nil {
 			return nil, fmt.Errorf("elasticsearch %s: %w", c.Name, err)
@@ -155,13 +169,6 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	k.picker.Set(members)
 	k.watchNodes()
 	return k, nil
-}
-
-func (k *Cluster) weight(addr string) int {
-	if w, ok := k.config.Weights[addr]; ok {
-		return w
-	}
-	return 1
 }
 
 // newNode makes a node and its pool.

@@ -19,7 +19,8 @@ type ClusterConfig struct {
 	Name string `conf:"name,required"`
 	// A cluster that is switched off is never called: a flow that reaches it answers 503.
 	Enabled bool `conf:"enabled"`
-	// Address of a node, such as http://localhost:9200. A base path is kept.
+	// Address of a node, such as http://localhost:9200. A base path is kept. dns+http://es.test:9200 stands for a node at each
+	// address that the name has, srv+http://_es._tcp.test for one at each of its SRV records; both are looked up again and again.
 	Endpoint string `conf:"endpoint"`
 	// Addresses of several nodes of one cluster.
 	Endpoints conf.Strings `conf:"endpoints,alias=hosts"`
@@ -87,10 +88,22 @@ type DiscoveryConfig struct {
 	Enabled bool `conf:"enabled"`
 	// Time between two askings.
 	Interval conf.Duration `conf:"interval"`
+	// Nodes that get no traffic although the cluster lists them.
+	Exclude ExcludeConfig `conf:"exclude"`
 	// Addresses to dial in place of published ones, both as host:port, for networks that translate addresses.
 	Rewrite map[string]string `conf:"rewrite"`
 	// Classic: how the list of nodes is kept fresh.
 	Refresh RefreshConfig `conf:"refresh"`
+}
+
+// ExcludeConfig picks nodes by any of its fields. If it leaves none it is not heeded.
+type ExcludeConfig struct {
+	// Names of nodes, in which * stands for any text.
+	Names conf.Strings `conf:"names"`
+	// Roles: a node that has one of them.
+	Roles conf.Strings `conf:"roles"`
+	// Attributes with their values: a node that has one of them.
+	Attributes map[string]string `conf:"attributes"`
 }
 
 // RefreshConfig is the classic form of the discovery interval.
@@ -262,21 +275,36 @@ func (c *ClusterConfig) endpoints() []Endpoint {
 
 // An Endpoint is the address of a node.
 type Endpoint struct {
-	TLS  bool
-	Addr string // host:port to dial
-	Host string // authority for the Host field and the name in the certificate
-	Base string // base path without a slash at its end, or empty
-	user *url.Userinfo
+	Lookup string // dns+ or srv+ if it stands for several nodes; Addr has no port then for srv+
+	TLS    bool
+	Addr   string // host:port to dial
+	Host   string // authority for the Host field and the name in the certificate
+	Base   string // base path without a slash at its end, or empty
+	user   *url.Userinfo
 }
 
 // ParseEndpoint reads an address such as https://es1.test:9200/base. The error never holds credentials.
 func ParseEndpoint(text string) (Endpoint, error) {
-	u, err := url.Parse(strings.TrimSpace(text))
+	rest, lookup := strings.TrimSpace(text), ""
+	for _, kind := range []string{lookupDNS, lookupSRV} {
+		if after, ok := strings.CutPrefix(rest, kind); ok {
+			rest, lookup = after, kind
+			break
+		}
+	}
+	u, err := url.Parse(rest)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
 		return Endpoint{}, fmt.Errorf("%q is not the address of a node such as http://localhost:9200", redactUserinfo(text))
 	}
-	e := Endpoint{TLS: u.Scheme == "https", Host: u.Host, Base: strings.TrimRight(u.EscapedPath(), "/"), user: u.User}
+	e := Endpoint{Lookup: lookup, TLS: u.Scheme == "https", Host: u.Host, Base: strings.TrimRight(u.EscapedPath(), "/"), user: u.User}
 	port := u.Port()
+	if lookup == lookupSRV {
+		if port != "" {
+			return Endpoint{}, fmt.Errorf("%q: SRV records say the port themselves", redactUserinfo(text))
+		}
+		e.Addr = u.Hostname()
+		return e, nil
+	}
 	switch {
 	case port != "":
 	case e.TLS:
@@ -303,7 +331,7 @@ func (e Endpoint) String() string {
 	if e.TLS {
 		scheme = "https://"
 	}
-	return scheme + e.Addr + e.Base
+	return e.Lookup + scheme + e.Addr + e.Base
 }
 
 func redactUserinfo(text string) string {

@@ -24,13 +24,19 @@ type BalanceConfig struct {
 	Ejection conf.Duration `conf:"ejection"`
 	// Longest time for which a node is out.
 	MaxEjection conf.Duration `conf:"max_ejection"`
+	// Zone that the gateway is in. While at least two nodes of the zone are well, they are preferred.
+	Zone string `conf:"zone"`
+	// Attributes of nodes that may name their zone; the first that a node has counts.
+	ZoneAttributes conf.Strings `conf:"zone_attributes"`
+	// Factor by which a node of another zone counts as more loaded than it is.
+	ZonePenalty float64 `conf:"zone_penalty" min:"1"`
 }
 
 // SetDefaults makes c power of two choices, with half of the nodes out at most.
 func (c *BalanceConfig) SetDefaults() {
 	*c = BalanceConfig{
 		Policy: "p2c", Failures: 5, FailureRatio: 50, MaxEjected: 50, Ejection: conf.Duration(5 * time.Second),
-		MaxEjection: conf.Duration(2 * time.Minute),
+		MaxEjection: conf.Duration(2 * time.Minute), ZoneAttributes: conf.Strings{"zone", "availability_zone"}, ZonePenalty: 1.5,
 	}
 }
 
@@ -45,8 +51,13 @@ func (c *BalanceConfig) options(o PoolOptions, d Deps, k *Cluster) balance.Optio
 	if o.Policy != "" {
 		policy = o.Policy
 	}
+	penalty := c.ZonePenalty
+	if c.Zone == "" {
+		penalty = 0
+	}
 	return balance.Options{
-		Policy: policies[policy], MaxInFlight: o.MaxConns, MaxWaiting: o.MaxWaiting,
+		ZonePenalty: penalty,
+		Policy:      policies[policy], MaxInFlight: o.MaxConns, MaxWaiting: o.MaxWaiting,
 		Outlier: balance.Outlier{
 			Failures: c.Failures, Ratio: c.FailureRatio.Fraction(), MaxEjected: c.MaxEjected.Fraction(),
 			First: c.Ejection.Std(), Longest: c.MaxEjection.Std(),

@@ -23,9 +23,11 @@ import (
 const (
 	checkInterval = 5 * time.Second // between two looks at each node
 	checkTimeout  = 2 * time.Second
-	soonest       = time.Second     // between two discoveries
-	lookoutTime   = 5 * time.Minute // after a node left, in which it is looked for more often: most are being restarted
-	maxMetadata   = 16 << 20        // bytes of an answer about nodes that are read
+	// urgentInterval lies between two looks while more than half of the nodes are out.
+	urgentInterval = time.Second
+	soonest        = time.Second     // between two discoveries
+	lookoutTime    = 5 * time.Minute // after a node left, in which it is looked for more often: most are being restarted
+	maxMetadata    = 16 << 20        // bytes of an answer about nodes that are read
 )
 
 // discover finds nodes: at once, then again and again, and soon after a node refused a connection.
@@ -74,8 +76,12 @@ func (k *Cluster) discoverOnce() bool {
 	for _, s := range k.seeds {
 		k.identify(ctx, s)
 	}
+	resolved := k.resolve(ctx)
+	if len(k.lookups) > 0 {
+		k.admitResolved(ctx)
+	}
 	if !k.options.Discovery.Enabled {
-		return true
+		return resolved
 	}
 	list, err := k.listNodes(ctx)
 	if err != nil {
@@ -88,7 +94,7 @@ func (k *Cluster) discoverOnce() bool {
 	k.metrics.discovery[0].Inc()
 	k.warned.Delete("discovery")
 	k.admit(ctx, list)
-	return true
+	return resolved
 }
 
 // identify notes the id of a configured node, and what its cluster is.
@@ -161,10 +167,13 @@ func (o onNode) Perform(req *http.Request) (*http.Response, error) {
 
 // A listed node is what the cluster says of one of its nodes.
 type listed struct {
-	id       string
-	endpoint Endpoint
-	roles    []string
-	hasRoles bool
+	id         string // empty until it is known, for one that a lookup found
+	name       string
+	endpoint   Endpoint
+	roles      []string
+	hasRoles   bool
+	attributes map[string]string
+	source     string // the endpoint that stands for it, if a lookup found it
 }
 
 // listNodes asks any node that answers, the configured ones last.
@@ -212,8 +221,10 @@ func (k *Cluster) askNodes(ctx context.Context, n *node, ids []string) ([]listed
 func (k *Cluster) parseNodes(data []byte, seed Endpoint) ([]listed, error) {
 	var answer struct {
 		Nodes map[string]struct {
-			Roles *[]string `json:"roles"`
-			HTTP  struct {
+			Name       string            `json:"name"`
+			Roles      *[]string         `json:"roles"`
+			Attributes map[string]string `json:"attributes"`
+			HTTP       struct {
 				PublishAddress string `json:"publish_address"`
 			} `json:"http"`
 		} `json:"nodes"`
@@ -230,7 +241,7 @@ func (k *Cluster) parseNodes(data []byte, seed Endpoint) ([]listed, error) {
 		if to, ok := k.options.Discovery.Rewrite[addr]; ok {
 			addr, host = to, to
 		}
-		l := listed{id: id, endpoint: Endpoint{TLS: seed.TLS, Addr: addr, Host: host, Base: seed.Base}}
+		l := listed{id: id, name: n.Name, attributes: n.Attributes, endpoint: Endpoint{TLS: seed.TLS, Addr: addr, Host: host, Base: seed.Base}}
 		if n.Roles != nil {
 			l.roles, l.hasRoles = *n.Roles, true
 		}
@@ -268,54 +279,83 @@ func publishedAddress(text string) (addr, host string, ok bool) {
 	return addr, net.JoinHostPort(name, port), true
 }
 
-// serves tells whether a node takes traffic: dedicated masters, voting-only and machine-learning nodes do not, a node
-// without roles only coordinates and does.
-func (l listed) serves() bool {
-	if !l.hasRoles || len(l.roles) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(l.roles, func(role string) bool {
-		switch role {
-		case "master", "cluster_manager", "voting_only", "ml", "remote_cluster_client":
-			return false
-		}
-		return true
-	})
-}
-
 // admit makes the listed nodes that answer a probe the cluster's nodes. Configured ones always stay; a listed node that
 // is one of them does not count twice.
 func (k *Cluster) admit(ctx context.Context, list []listed) {
-	serving := slices.DeleteFunc(slices.Clone(list), func(l listed) bool { return !l.serves() })
+	exclude := &k.options.Discovery.Exclude
+	serving := slices.DeleteFunc(slices.Clone(list), func(l listed) bool { return !l.serves() || exclude.excludes(l) })
 	if len(serving) == 0 {
 		serving = list // a filter that leaves nothing is wrong (elastic/go-elasticsearch#256)
 	}
 	current := k.picker.Members()
 	keep := k.admitSeeds(current, serving, list)
-	for _, l := range serving {
-		if k.known(keep, l) {
-			continue
+	for _, l := range k.resolved {
+		if l.id == "" || !contains(list, l.id) || contains(serving, l.id) {
+			keep = k.join(ctx, keep, current, l)
 		}
-		if m := find(current, l); m != nil {
+	}
+	for i := range serving {
+		keep = k.join(ctx, keep, current, &serving[i])
+	}
+	if len(keep) == 0 {
+		keep = k.admitSeeds(current, nil, nil) // better a node of the wrong kind than none
+	}
+	k.describe(keep, list)
+	k.replace(current, keep)
+}
+
+// admitResolved adds the nodes that lookups have found. Without discovery they are all that there are besides the
+// configured ones; with it, others leave when the cluster no longer lists them.
+func (k *Cluster) admitResolved(ctx context.Context) {
+	current := k.picker.Members()
+	keep := k.admitSeeds(current, nil, nil)
+	for _, l := range k.resolved {
+		keep = k.join(ctx, keep, current, l)
+	}
+	for _, m := range current {
+		if (k.options.Discovery.Enabled || len(keep) == 0) && !slices.Contains(keep, m) {
 			keep = append(keep, m)
-			continue
 		}
-		n, err := k.newNode(l.endpoint)
-		if err != nil {
-			k.warnOnce("node "+l.endpoint.Addr, "listed node cannot be used", "node", l.endpoint.Addr, "error", err)
-			continue
-		}
-		n.id.Store(&l.id)
-		if uuid, err := k.probe(ctx, n); err != nil || uuid == "" {
-			n.close()
-			k.warnOnce("node "+l.endpoint.Addr, "listed node does not answer where it says it is; not used", "node", l.endpoint.Addr, "error", err)
-			continue
-		}
-		k.warned.Delete("node " + l.endpoint.Addr)
-		k.logger.Info("node found", "node", n.name)
-		keep = append(keep, k.picker.NewMember(n.name, n, k.weight(n.name)))
 	}
 	k.replace(current, keep)
+}
+
+// join returns members with the node l, unless it is one of them already or does not answer as a node of the cluster. One
+// that is in use now is not asked again.
+func (k *Cluster) join(ctx context.Context, members, current []*member, l *listed) []*member {
+	if find(members, *l) != nil {
+		return members
+	}
+	if m := find(current, *l); m != nil {
+		return append(members, m)
+	}
+	n, err := k.newNode(l.endpoint)
+	if err != nil {
+		k.warnOnce("node "+l.endpoint.Addr, "listed node cannot be used", "node", l.endpoint.Addr, "error", err)
+		return members
+	}
+	uuid, err := k.probe(ctx, n)
+	// A lookup is the operator's word, and may stand for a cluster that does not let the gateway look into it.
+	if err != nil || uuid == "" && l.source == "" {
+		n.close()
+		k.warnOnce("node "+l.endpoint.Addr, "listed node does not answer where it says it is; not used", "node", l.endpoint.Addr, "error", err)
+		return members
+	}
+	if l.id == "" {
+		if list, err := k.askNodes(ctx, n, []string{"_local"}); err == nil && len(list) == 1 {
+			l.id = list[0].id
+		}
+		if l.id != "" && find(members, *l) != nil {
+			n.close()
+			return members
+		}
+	}
+	if l.id != "" {
+		n.id.Store(&l.id)
+	}
+	k.warned.Delete("node " + l.endpoint.Addr)
+	k.logger.Info("node found", "node", n.name)
+	return append(members, k.picker.NewMember(n.name, n, k.weight(n.name)))
 }
 
 // admitSeeds returns the members of configured nodes. One that the cluster lists with a role that takes no traffic is
@@ -341,13 +381,11 @@ func contains(list []listed, id string) bool {
 	return slices.ContainsFunc(list, func(l listed) bool { return l.id == id })
 }
 
-// known tells whether l is one of members already.
-func (k *Cluster) known(members []*member, l listed) bool { return find(members, l) != nil }
-
+// find returns the member that is l: at its address, or with its id.
 func find(members []*member, l listed) *member {
 	for _, m := range members {
 		id := m.Node.id.Load()
-		if m.Node.endpoint.Addr == l.endpoint.Addr || id != nil && *id == l.id {
+		if m.Node.endpoint.Addr == l.endpoint.Addr || id != nil && *id == l.id && l.id != "" {
 			return m
 		}
 	}
@@ -368,19 +406,31 @@ func (k *Cluster) replace(current, keep []*member) {
 }
 
 // watch looks at every node again and again: one that is out comes back when it answers, one that does not answer goes
-// out without needing callers to notice.
+// out without needing callers to notice. While most nodes are out it looks more often: there is little to disturb, and all
+// wait for one that is back.
 func (k *Cluster) watch() {
 	defer k.tasks.Done()
-	tick := time.NewTicker(checkInterval)
-	defer tick.Stop()
+	timer := time.NewTimer(checkInterval)
+	defer timer.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-k.ctx.Done():
 			return
 		}
 		k.refresh()
 		k.checkAll()
+		out, all := 0, k.picker.Members()
+		for _, m := range all {
+			if stateOf(m) != "in" {
+				out++
+			}
+		}
+		if 2*out > len(all) {
+			timer.Reset(urgentInterval)
+		} else {
+			timer.Reset(checkInterval)
+		}
 	}
 }
 
@@ -410,6 +460,7 @@ func (k *Cluster) checkAll() {
 		case k.ctx.Err() != nil:
 		case r.err == nil:
 			r.m.Node.metrics.heard(true)
+			r.m.Node.stranger.Store(false)
 			r.m.SetWeight(k.weight(r.m.Name))
 			r.m.Check(balance.Good, "")
 		case errors.Is(r.err, errOtherCluster):
@@ -427,6 +478,7 @@ func (k *Cluster) checkAll() {
 		return
 	}
 	for _, m := range strangers {
+		m.Node.stranger.Store(true)
 		m.SetWeight(0)
 		k.warnOnce("cluster "+m.Name, "node belongs to another cluster than the others; not used", "node", m.Name)
 	}

@@ -12,6 +12,7 @@ import (
 // NodeStatus is what is known of a node, for people.
 type NodeStatus struct {
 	Node string `json:"node"`
+	Name string `json:"name,omitempty"` // in the cluster, once known
 	Seed bool   `json:"configured"`
 	balance.State
 	Failing bool `json:"failing"` // nothing but failures came of the last attempts on it, health checks included
@@ -106,8 +107,12 @@ func (k *Cluster) Status() ClusterStatus {
 	}
 	for _, m := range k.picker.Members() {
 		pool := m.Node.pool.Stats()
+		title := ""
+		if t := m.Node.title.Load(); t != nil {
+			title = *t
+		}
 		s.Nodes = append(s.Nodes, NodeStatus{
-			Node: m.Name, Seed: m.Node.seed, State: m.State(), Failing: m.Node.failing(), Open: pool.Open, Waiting: pool.Waiting,
+			Node: m.Name, Name: title, Seed: m.Node.seed, State: m.State(), Failing: m.Node.failing(), Open: pool.Open, Waiting: pool.Waiting,
 		})
 		s.Reachable = s.Reachable || stateOf(m) == "in"
 	}

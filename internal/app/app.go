@@ -141,6 +141,7 @@ func (a *App) startAdmin(plan *Plan) error {
 	}
 	server.Handle("GET /_weir/clusters", elastic.ClustersHandler(a.liveClusters))
 	filters.Publish(server, a.keeper, a.way)
+	server.Handle("PUT /_weir/clusters/{cluster}/nodes/{node}", elastic.WeightHandler(a.allClusters))
 	if err := server.Start(); err != nil {
 		return err
 	}
@@ -162,6 +163,17 @@ func (a *App) way(entry string, x *flows.Exchange) ([]*flows.Flow, error) {
 		return nil, errors.New("no configuration is in force")
 	}
 	return plan.Way(entry, x)
+}
+
+// allClusters returns the clusters that flows use, and those of pipelines.
+func (a *App) allClusters() []*elastic.Cluster {
+	list := a.liveClusters()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, k := range a.clusters {
+		list = append(list, k)
+	}
+	return list
 }
 
 // info is what the admin listener tells about the process.
