@@ -312,9 +312,11 @@ func (k *Cluster) admitResolved(ctx context.Context) {
 	for _, l := range k.resolved {
 		keep = k.join(ctx, keep, current, l)
 	}
-	for _, m := range current {
-		if (k.options.Discovery.Enabled || len(keep) == 0) && !slices.Contains(keep, m) {
-			keep = append(keep, m)
+	if k.options.Discovery.Enabled || len(keep) == 0 {
+		for _, m := range current {
+			if !slices.Contains(keep, m) {
+				keep = append(keep, m)
+			}
 		}
 	}
 	k.replace(current, keep)

@@ -24,27 +24,35 @@ func bubble(t *testing.T, nodes int, text string, edit func(*PoolOptions), f fun
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		es := estest.New(t, estest.Options{InMemory: true, Nodes: nodes})
-		n, p := conf.Parse("test.yml", "[{name: test, endpoints: ["+strings.Join(es.URLs(), ", ")+"]"+text+"}]", nil)
-		c := DecodeClusters(n, p)["test"]
-		if err := p.Err(); err != nil {
-			t.Fatal(err)
-		}
-		logs := new(logBuffer)
-		o := DefaultPool()
-		o.Discovery = c.Discovery
-		if edit != nil {
-			edit(&o)
-		}
-		k, err := NewCluster(c, o, Deps{Metrics: obs.NewMetrics(), Logger: slog.New(slog.NewTextHandler(logs, nil)), Dial: es.Dial})
-		if err != nil {
-			t.Fatal(err)
-		}
-		k.Start()
-		defer k.Close()
-		synctest.Wait()
-		es.Forget()
-		f(t, es, k, logs)
+		d := Deps{Dial: es.Dial}
+		within(t, es, ", endpoints: ["+strings.Join(es.URLs(), ", ")+"]"+text, d, edit, f)
 	})
+}
+
+// within runs f with a cluster of this configuration, in a bubble that the caller has made.
+func within(t *testing.T, es *estest.Cluster, text string, d Deps, edit func(*PoolOptions), f func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer)) {
+	t.Helper()
+	n, p := conf.Parse("test.yml", "[{name: test"+text+"}]", nil)
+	c := DecodeClusters(n, p)["test"]
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	logs := new(logBuffer)
+	o := DefaultPool()
+	o.Discovery = c.Discovery
+	if edit != nil {
+		edit(&o)
+	}
+	d.Metrics, d.Logger = obs.NewMetrics(), slog.New(slog.NewTextHandler(logs, nil))
+	k, err := NewCluster(c, o, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Start()
+	defer k.Close()
+	synctest.Wait()
+	es.Forget()
+	f(t, es, k, logs)
 }
 
 const (

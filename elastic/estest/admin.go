@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -147,7 +148,11 @@ func (n *Node) roleList() []any {
 
 func nodesInfo(r *request) (answer, error) {
 	nodes := object{}
+	wanted := r.vars["node"]
 	for _, n := range r.c.runningNodes() {
+		if wanted != "" && wanted != "_all" && wanted != n.name && wanted != n.id && !(wanted == "_local" && n == r.node) {
+			continue
+		}
 		addr := n.Addr()
 		host, _, _ := strings.Cut(addr, ":")
 		o := object{
@@ -161,6 +166,13 @@ func nodesInfo(r *request) (answer, error) {
 			{"roles", n.roleList()},
 		}
 		n.mu.Lock()
+		if len(n.attributes) > 0 {
+			attributes := object{}
+			for _, name := range slices.Sorted(maps.Keys(n.attributes)) {
+				attributes = append(attributes, member{name, n.attributes[name]})
+			}
+			o = append(o, member{"attributes", attributes})
+		}
 		if n.hasHTTP {
 			o = append(o, member{"http", object{
 				{"bound_address", []any{addr}},

@@ -29,17 +29,18 @@ type Node struct {
 	id     string
 	faults faults
 
-	mu       sync.Mutex // guards the fields below
-	addr     string
-	listener net.Listener
-	running  bool
-	stop     chan struct{} // closed by Stop
-	conns    map[net.Conn]bool
-	accepted int
-	publish  string
-	roles    []string
-	hasHTTP  bool
-	listed   bool
+	mu         sync.Mutex // guards the fields below
+	addr       string
+	listener   net.Listener
+	running    bool
+	stop       chan struct{} // closed by Stop
+	conns      map[net.Conn]bool
+	accepted   int
+	publish    string
+	roles      []string
+	attributes map[string]string
+	hasHTTP    bool
+	listed     bool
 
 	wg sync.WaitGroup // the accepting goroutine and the connections
 }
@@ -103,6 +104,13 @@ func (n *Node) SetRoles(roles ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.roles = roles
+}
+
+// SetAttributes sets the attributes that _nodes gives for the node.
+func (n *Node) SetAttributes(attributes map[string]string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.attributes = attributes
 }
 
 // SetHTTP tells whether _nodes has an http section for the node.

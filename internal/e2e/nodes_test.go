@@ -3,15 +3,12 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
 	"weir/elastic/estest"
-	"weir/internal/searchnode"
-	"weir/internal/searchnode/searchtest"
 )
 
 // spread are indices enough to stay below the classic file's limit of a hundred searches a second for each.
@@ -61,49 +58,6 @@ func TestNodesStopUnderLoad(t *testing.T) {
 		})
 	}
 	checkShots(t, l.stop(), every)
-}
-
-func TestRealNodeStopsUnderLoad(t *testing.T) {
-	c := searchtest.ForTest(t, searchnode.OpenSearch3, 3)
-	client := newClient(t)
-	fill(t, client, c.URLs()[0], spread...)
-	must(t, client, http.MethodPut, c.URLs()[0]+"/spread-*/_settings", `{"index.number_of_replicas":2}`)
-	if err := c.WaitGreen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	g := newSite(t, c.URLs()[0], discoverOften).start()
-	awaitNodes(t, g, 3)
-	l := searchLoad(t, g)
-	l.await(100)
-	node := c.Node(1)
-	label := fmt.Sprintf("node=%q", node.URL()[len("http://"):])
-	answers := func() float64 {
-		return g.metrics().sum("weir_upstream_requests_total", `pool="traffic"`, label, `outcome="2xx"`)
-	}
-	until(t, 20*time.Second, func(context.Context) error {
-		if answers() == 0 {
-			return errors.New("the node is not used")
-		}
-		return nil
-	})
-	if err := node.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	l.last(2 * time.Second)
-	before := answers()
-	if err := node.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	until(t, time.Minute, func(context.Context) error {
-		if answers() < before+10 {
-			return errors.New("the node is not used since it runs again")
-		}
-		return nil
-	})
-	checkShots(t, l.stop(), every)
-	if err := c.WaitGreen(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // awaitNodes waits until the gateway knows n nodes.
