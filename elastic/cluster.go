@@ -82,7 +82,8 @@ type Cluster struct {
 	weights sync.Map // of nodes by address, in place of the configured ones
 	warned  sync.Map // causes of warnings that were given once
 
-	resolved []*listed // what lookups found; of discover alone
+	discovering sync.Mutex // held by a search for nodes; guards the field below
+	resolved    []*listed  // what lookups found
 
 	left    atomic.Int64  // when a node last left, in nanoseconds of the epoch
 	kick    chan struct{} // asks for discovery before its time

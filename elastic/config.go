@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -198,6 +199,13 @@ func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 		}
 		if w := c.Weights[addr]; w < 0 {
 			p.Errorf(weights.Get(addr), "weight %d of %s is negative", w, addr)
+		} else if w > maxWeight {
+			p.Errorf(weights.Get(addr), "weight %d of %s is over %d: only the ratio of weights counts", w, addr, maxWeight)
+		}
+	}
+	for i, pattern := range c.Discovery.Exclude.Names {
+		if _, err := path.Match(pattern, ""); err != nil {
+			p.Errorf(n.At("discovery.exclude.names").Item(i), "%q is no pattern such as es-old-*", pattern)
 		}
 	}
 	rewrite := n.At("discovery.rewrite")

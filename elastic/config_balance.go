@@ -17,13 +17,13 @@ type BalanceConfig struct {
 	// Failures in a row that take a node out: refused and reset connections, answers that do not begin in time, 502 and 504.
 	Failures int `conf:"failures" min:"1"`
 	// Share of failures, among at least 20 attempts within 10 seconds, that takes a node out.
-	FailureRatio conf.Percent `conf:"failure_ratio"`
+	FailureRatio conf.Percent `conf:"failure_ratio" min:"1%"`
 	// Share of the nodes that may be out at the same time. Of two or more one always may, the only one never.
-	MaxEjected conf.Percent `conf:"max_ejected"`
+	MaxEjected conf.Percent `conf:"max_ejected" min:"1%"`
 	// Time for which a node is out the first time, doubled each time that follows soon. A check that succeeds ends it.
-	Ejection conf.Duration `conf:"ejection"`
+	Ejection conf.Duration `conf:"ejection" min:"100ms"`
 	// Longest time for which a node is out.
-	MaxEjection conf.Duration `conf:"max_ejection"`
+	MaxEjection conf.Duration `conf:"max_ejection" min:"100ms"`
 	// Zone that the gateway is in. While at least two nodes of the zone are well, they are preferred.
 	Zone string `conf:"zone"`
 	// Attributes of nodes that may name their zone; the first that a node has counts.

@@ -46,6 +46,10 @@ func TestMistakesStandWhereTheyAre(t *testing.T) {
 	f("endpoint: ''", "c:1:3")
 	f("hosts: b", "c:1:20")
 	f("endpoint: 'http://a:1', bearer: x, api_key: y", "c:1:45")
+	f("endpoint: 'http://a:1', weights: {'a:1': 1000001, 'b:1': 1000000}", "c:1:54")
+	f("endpoint: 'http://a:1', discovery: {exclude: {names: ['a*', '[']}}", "c:1:73")
+	f("endpoint: 'srv+http://a:1'", "c:1:23")
+	f("endpoint: 'http://a:1', balance: {max_ejected: 0%, zone_penalty: 0.5}", "c:1:60", "c:1:78")
 	// Neither mistake hides the other, and no endpoint is missed that was only misspelled.
 	f("endpiont: x, weights: {a: 1}", "c:1:13", "c:1:39")
 }

@@ -71,6 +71,8 @@ func (k *Cluster) discover() {
 // discoverOnce asks the cluster for its nodes and takes those in that answer. It returns false if the cluster could
 // not be asked; nothing changes then.
 func (k *Cluster) discoverOnce() bool {
+	k.discovering.Lock()
+	defer k.discovering.Unlock()
 	ctx, cancel := context.WithTimeout(k.ctx, 10*time.Second)
 	defer cancel()
 	for _, s := range k.seeds {

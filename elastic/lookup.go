@@ -22,6 +22,9 @@ const (
 	lookupSRV = "srv+" // each SRV record of a name is a node (RFC 2782); its weight and priority do not count
 )
 
+// maxLookup bounds the nodes that one endpoint may stand for: more are no cluster, but a mistake in a zone.
+const maxLookup = 256
+
 // resolve looks up the endpoints that stand for several nodes. A lookup that fails, or finds nothing, changes nothing. It
 // returns false if one did.
 func (k *Cluster) resolve(ctx context.Context) bool {
@@ -95,5 +98,6 @@ func (k *Cluster) lookup(ctx context.Context, e Endpoint) ([]Endpoint, error) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Endpoint) int { return strings.Compare(a.Addr, b.Addr) })
-	return slices.Compact(out), nil
+	out = slices.Compact(out)
+	return out[:min(len(out), maxLookup)], nil
 }

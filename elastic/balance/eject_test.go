@@ -106,7 +106,7 @@ func TestNothingCountsAgainstANode(t *testing.T) {
 			t.Error("out for nothing")
 		}
 	}
-	p, ms, _ = newPicker(t, Options{}, 2, one)
+	_, ms, _ = newPicker(t, Options{}, 2, one)
 	for range 5 {
 		ms[1].Report(Search, Good, time.Millisecond, "")
 		ms[0].Report(Search, Blocked, 0, "no master")
