@@ -372,8 +372,8 @@ func TestStreamsAreNotRepeated(t *testing.T) {
 			r.Idempotency = api.Read
 			r.Stream, r.StreamLength = io.LimitReader(strings.NewReader("{}"), 2), 2
 			_ = k.Do(r, new(transport.Response))
-			if n := es.Count("/_search"); n != 1 {
-				t.Errorf("%+v: sent %d times", fault, n)
+			if n := es.Count("/_search"); n != 1 || r.Attempts != 1 {
+				t.Errorf("%+v: sent %d times in %d attempts", fault, n, r.Attempts)
 			}
 		}
 	})
