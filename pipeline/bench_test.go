@@ -16,6 +16,7 @@ import (
 
 	"weir/internal/searchnode"
 	"weir/internal/searchnode/searchtest"
+	"weir/queue/disk"
 )
 
 // plainTransport sends requests to one node, without the product check that keeps go-elasticsearch's client from OpenSearch.
@@ -52,6 +53,9 @@ func BenchmarkDrainAgainstBulkIndexer(b *testing.B) {
 		id := func(kind string, n int) string { return fmt.Sprintf("%s-%d-%d", kind, round, n) }
 		r := newRigAt(b, c.URLs()[0])
 		r.env.Logger = slog.New(slog.DiscardHandler)
+		r.queues.options = disk.Options{} // blocks as in a gateway
+		r.env.Queues = r.queues
+		r.open("requests")
 		old := idIn(b, raw)
 		for n := range documents {
 			if err := r.in.PutWait(b.Context(), []byte(strings.Replace(everything, old, id("drain", n), 1))); err != nil {
