@@ -10,15 +10,19 @@ import (
 // somebody's own. The status alone does not tell: a search that lost shards or ran out of time is answered with 200, and
 // so is one that was broken off on the way.
 //
-// api is the name by which the request has its key; terminateAfter tells that the request lets shards end early (Verdict.TerminateAfter).
-// body is the body of the answer without transfer coding, read to its declared end.
-func Complete(api string, terminateAfter bool, status int, h *wire.Header, body []byte) (bool, Reason) {
+// api is the name by which the request has its key, and v the verdict on the request. body is the body of the answer without transfer coding, read
+// to its declared end.
+//
+// An answer that says terminated_early is complete only if the request asked for no more, by terminate_after, or if
+// OpenSearch 3 took aggregations from the structure of the index instead of visiting documents. Seen on 3.9: it then says
+// terminated_early although it has counted everything, and only if aggregations and no hits are asked for.
+func Complete(api string, v *Verdict, status int, h *wire.Header, body []byte) (bool, Reason) {
 	why := ReasonStatus
 	if status == 200 {
 		why = storable(h)
 	}
 	if why == "" {
-		why = completeBody(api, terminateAfter, body)
+		why = completeBody(api, v.TerminateAfter || v.Precomputable && fromOpenSearch3(h), body)
 	}
 	return why == "", why
 }
@@ -92,7 +96,12 @@ const (
 	hasClusters
 )
 
-func completeBody(api string, terminateAfter bool, b []byte) Reason {
+// fromOpenSearch3 tells whether OpenSearch 3 or later has answered: earlier versions do not say who they are.
+func fromOpenSearch3(h *wire.Header) bool {
+	return bytes.HasPrefix(h.Get("x-opensearch-version"), []byte("OpenSearch/"))
+}
+
+func completeBody(api string, mayEndEarly bool, b []byte) Reason {
 	seen := 0
 	why := Reason("")
 	end, ok := eachMember(b, skipSpace(b, 0), func(name, value []byte) bool {
@@ -105,7 +114,7 @@ func completeBody(api string, terminateAfter bool, b []byte) Reason {
 			}
 		case "terminated_early":
 			member = hasEarly
-			if string(value) != "false" && (string(value) != "true" || !terminateAfter) {
+			if string(value) != "false" && (string(value) != "true" || !mayEndEarly) {
 				why = ReasonEndedEarly
 			}
 		case "_shards":

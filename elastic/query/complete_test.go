@@ -26,7 +26,7 @@ func TestCompleteBody(t *testing.T) {
 	h := answerHeader("content-type: application/json; charset=UTF-8", "content-length: 7")
 	f := func(api string, terminateAfter bool, body string, want Reason) {
 		t.Helper()
-		if ok, why := Complete(api, terminateAfter, 200, h, []byte(body)); why != want || ok != (want == "") {
+		if ok, why := Complete(api, &Verdict{TerminateAfter: terminateAfter}, 200, h, []byte(body)); why != want || ok != (want == "") {
 			t.Errorf("%.200s: got %v %q, want %q", body, ok, why, want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestCompleteBody(t *testing.T) {
 	f("search", false, `{`+fine+`,"a":`+strings.Repeat("[", 2000)+strings.Repeat("]", 2000)+`}`, ReasonMalformed)
 	f("search", false, `{`+fine+`,"a":`+strings.Repeat("[", 900)+strings.Repeat("]", 900)+`}`, "")
 	for i := range goodSearch {
-		if ok, _ := Complete("search", false, 200, h, []byte(goodSearch[:i])); ok {
+		if ok, _ := Complete("search", &Verdict{}, 200, h, []byte(goodSearch[:i])); ok {
 			t.Fatalf("broken off after %d bytes: complete", i)
 		}
 	}
@@ -97,7 +97,7 @@ func TestCompleteBody(t *testing.T) {
 func TestCompleteHeader(t *testing.T) {
 	f := func(status int, want Reason, lines ...string) {
 		t.Helper()
-		if ok, why := Complete("search", false, status, answerHeader(lines...), []byte(goodSearch)); why != want || ok != (want == "") {
+		if ok, why := Complete("search", &Verdict{}, status, answerHeader(lines...), []byte(goodSearch)); why != want || ok != (want == "") {
 			t.Errorf("%d %q: got %v %q, want %q", status, lines, ok, why, want)
 		}
 	}
@@ -121,10 +121,35 @@ func TestCompleteHeader(t *testing.T) {
 	f(200, ReasonVary, json, "Vary: User-Agent")
 }
 
+// OpenSearch 3 says terminated_early of aggregations that it took from the structure of the index.
+func TestCompletePrecomputed(t *testing.T) {
+	f := func(request, header string, want Reason) {
+		t.Helper()
+		_, v := newTestKeyer(t, Options{}).Key(ask(request))
+		if v.Bypass != "" {
+			t.Fatal(v.Bypass)
+		}
+		body := strings.Replace(goodSearch, `"timed_out":false`, `"timed_out":false,"terminated_early":true`, 1)
+		if _, why := Complete("search", &v, 200, answerHeader("Content-Type: application/json", header), []byte(body)); why != want {
+			t.Errorf("%s from %s: %q, want %q", request, header, why, want)
+		}
+	}
+	const three, two = "X-OpenSearch-Version: OpenSearch/3.9.0 (opensearch)", "X-elastic-product: Elasticsearch"
+	f(`POST search logs {"size":0,"aggs":{"a":{"terms":{"field":"k"}}}}`, three, "")
+	f(`POST search logs?size=0 {"aggregations":{"a":{"terms":{"field":"k"}}}}`, three, "")
+	f(`POST search logs {"size":0,"aggs":{"a":{"terms":{"field":"k"}}}}`, two, ReasonEndedEarly)
+	f(`POST search logs {"size":1,"aggs":{"a":{"terms":{"field":"k"}}}}`, three, ReasonEndedEarly)
+	f(`POST search logs?size=1 {"size":0,"aggs":{"a":{"terms":{"field":"k"}}}}`, three, ReasonEndedEarly)
+	f(`POST search logs {"size":0,"query":{"term":{"aggs":1}}}`, three, ReasonEndedEarly)
+	f(`POST search logs {"size":0}`, three, ReasonEndedEarly)
+	// Here it may end early because that was asked for: kept, for its time only.
+	f(`POST search logs?terminate_after=9 {"size":0,"aggs":{"a":{"terms":{"field":"k"}}}}`, two, "")
+}
+
 func TestCompleteAllocs(t *testing.T) {
 	h := answerHeader("Content-Type: application/json; charset=UTF-8", "Vary: Accept-Encoding", "Cache-Control: max-age=5")
 	body := []byte(goodSearch)
-	if n := testing.AllocsPerRun(100, func() { Complete("search", false, 200, h, body) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { Complete("search", &Verdict{}, 200, h, body) }); n != 0 {
 		t.Errorf("%v allocations an answer", n)
 	}
 }
@@ -136,7 +161,7 @@ func BenchmarkComplete(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if ok, why := Complete("search", false, 200, h, body); !ok {
+		if ok, why := Complete("search", &Verdict{}, 200, h, body); !ok {
 			b.Fatal(why)
 		}
 	}
@@ -152,7 +177,7 @@ func FuzzComplete(f *testing.F) {
 	}
 	h := answerHeader("Content-Type: application/json")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		ok, why := Complete("search", false, 200, h, body)
+		ok, why := Complete("search", &Verdict{}, 200, h, body)
 		if ok != (why == "") {
 			t.Fatalf("%v %q", ok, why)
 		}

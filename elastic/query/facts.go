@@ -8,6 +8,7 @@ import "bytes"
 type Facts struct {
 	Now            bool // the answer moves with the clock
 	Size0          bool // "size":0, no hits are asked for
+	Aggs           bool // "aggs" at the top
 	TerminateAfter bool // "terminate_after" other than 0: an answer may end early and is then not the only right one
 	Explain        bool // "explain"
 	Profile        bool // "profile", whose answer tells how this one execution went
@@ -111,6 +112,7 @@ func (f *Facts) top(key []byte) place {
 	case "query", "post_filter":
 		return placeQuery
 	case "aggs", "aggregations":
+		f.Aggs = true
 		return placeAggs
 	case "runtime_mappings":
 		return placeRuntime

@@ -102,6 +102,9 @@ type Verdict struct {
 	OnlyIfCached bool
 	// TerminateAfter tells that the request lets shards end early; see Complete.
 	TerminateAfter bool
+	// Precomputable tells that the request asks for aggregations only, which OpenSearch 3 may take from the structure of
+	// an index; see Complete.
+	Precomputable bool
 	// MaxAge bounds the age of a stored answer. It is below 0 when the request sets no bound.
 	MaxAge time.Duration
 	// Dropped identifies what is not in the key because it changes no complete answer. It may change a failure: give
@@ -513,7 +516,7 @@ func (k *Keyer) judge(f *Facts, v *Verdict) Reason {
 		v.lives(ReasonSearchPipeline)
 	}
 	v.NowBound = v.NowBound || f.Now
-	v.TerminateAfter = f.TerminateAfter
+	v.TerminateAfter, v.Precomputable = f.TerminateAfter, f.Aggs && !f.TerminateAfter
 	return ""
 }
 
@@ -525,6 +528,7 @@ func (k *Keyer) addArgs(s *state, count, size0 bool, v *Verdict) Reason {
 		}
 	}
 	noHits := count || size0
+	v.Precomputable = v.Precomputable && noHits && !count
 	for i := range s.args {
 		a := &s.args[i]
 		if count && a.row.searchOnly {
@@ -592,7 +596,7 @@ func (k *Keyer) judgeArg(a *arg, noHits bool, v *Verdict) (drop bool, why Reason
 		v.NowBound = v.NowBound || a.raw || hasNowToken(a.value, false)
 	case ruleTerminate:
 		if string(a.value) != "0" {
-			v.TerminateAfter = true
+			v.TerminateAfter, v.Precomputable = true, false
 			v.lives(ReasonTerminateAfter)
 		}
 	case ruleExplain:

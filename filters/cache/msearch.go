@@ -367,7 +367,7 @@ func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
 			continue
 		}
 		e := newEntry(x, append(append(make([]byte, 0, len(front)+len(end)), front...), end...), m.sent)
-		if ok, _ := query.Complete("search", it.verdict.TerminateAfter, r.Status, &r.Header, e.body); !ok {
+		if ok, _ := query.Complete("search", &it.verdict, r.Status, &r.Header, e.body); !ok {
 			continue
 		}
 		k.date(e, &it.verdict, m.ask.Stamp(n))

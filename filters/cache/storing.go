@@ -75,7 +75,7 @@ func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
 	if why != "" || err != nil {
 		return why, err
 	}
-	if ok, why := query.Complete(t.request.API, t.verdict.TerminateAfter, r.Status, &r.Header, body); !ok {
+	if ok, why := query.Complete(t.request.API, &t.verdict, r.Status, &r.Header, body); !ok {
 		return why, nil
 	}
 	t.entry = newEntry(x, body, t.asked)
