@@ -106,7 +106,7 @@ func (t *Tracker) lapse(s *Scope) {
 }
 
 func (t *Tracker) refused(ctx context.Context, what string, err error) {
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !errors.Is(err, errMissing) {
 		t.faults.Log(slog.LevelWarn, "poll", "cannot learn whether indices have changed; answers about them live for their time only", "what", what, "error", err)
 	}
 }
@@ -165,7 +165,10 @@ type stats struct {
 	} `json:"indices"`
 }
 
-var errIncomplete = errors.New("counters of a shard are missing")
+var (
+	errIncomplete = errors.New("counters of a shard are missing")
+	errMissing    = errors.New("there is no such index") // nothing is stored about it either, and it may come
+)
 
 // read makes the token of a scope. The names are those of the indices that the expression stands for.
 func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (token, map[string]bool, error) {
@@ -269,7 +272,11 @@ func get(ctx context.Context, client Client, target string, out any) error {
 		return fmt.Errorf("poll %s: %w", target, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return errMissing
+	default:
 		return fmt.Errorf("poll %s: the node answered %d", target, resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
