@@ -44,7 +44,7 @@ func (c *cacheTest) with(f func(c *cacheTest)) func(*testing.T) {
 // prepare makes the indices cached-1 and cached-2 with an alias.
 func (c *cacheTest) prepare() {
 	deleteAll(c, c.gateway.client, c.cluster, "cached*")
-	const mapping = `{"settings":{"number_of_shards":2,"number_of_replicas":0},"mappings":{"properties":{"k":{"type":"keyword"},"a":{"type":"long"},"b":{"type":"long"}}}}`
+	const mapping = `{"settings":{"number_of_shards":2,"number_of_replicas":0},"mappings":{"properties":{"k":{"type":"keyword"},"a":{"type":"long"},"b":{"type":"long"},"x":{"type":"double"}}}}`
 	for _, index := range []string{"/cached-1", "/cached-2"} {
 		c.direct(http.MethodPut, index, mapping)
 		for i, k := range []string{"1", "1.0", "1e0", "9007199254740993", "9007199254740992"} {
