@@ -22,7 +22,7 @@ func testCache(t *testing.T, cluster string) {
 	g := newSite(t, cluster, highLimit).start()
 	c := &cacheTest{TB: t, cluster: cluster, gateway: g}
 	c.prepare()
-	t.Cleanup(func() { deleteAll(t, g.client, cluster, "cached*") })
+	defer deleteAll(t, g.client, cluster, "cached*")
 	t.Run("same search, same answer", c.with((*cacheTest).sameSearches))
 	t.Run("other search, other answer", c.with((*cacheTest).otherSearches))
 	t.Run("incomplete answers", c.with((*cacheTest).incomplete))
