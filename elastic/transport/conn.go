@@ -19,7 +19,8 @@ const (
 type scratch struct {
 	in   []byte // in[r:w] was read from the connection and not yet used
 	r, w int
-	out  []byte // head of the request, and a short body
+	out  []byte // head of the request, and behind it, while it is written, a short body
+	head int    // length of the head, for the request may be written more than once
 }
 
 // A conn is one connection to the node. One exchange owns it at a time; only the sender of a long body works beside it.

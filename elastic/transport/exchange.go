@@ -81,7 +81,7 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 // sendDirect writes a request whose body is at most joinBody to a plain socket, and reads the first bytes of the answer
 // if the request went out at one go. The error is that of direct.
 func (c *conn) sendDirect(req *Request, resp *Response) (sending, error) {
-	request := c.scratch.out
+	request := c.scratch.out[:c.scratch.head]
 	if req.Stream == nil && len(req.Body) > 0 {
 		request = append(request, req.Body...)
 		c.scratch.out = request

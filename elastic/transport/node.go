@@ -132,6 +132,7 @@ func (n *Node) Do(req *Request, resp *Response) error {
 		n.giveScratch(s)
 		return &Error{Addr: n.o.Addr, Phase: Write, Err: err}
 	}
+	s.head = len(s.out)
 	c, failure := n.acquire(req, resp)
 	for failure == nil {
 		failure = c.exchange(req, resp, s)

@@ -181,6 +181,49 @@ func TestAnswersOfANodeThatSaysTooMuch(t *testing.T) {
 	}
 }
 
+// TestRepeatedRequestHasItsBodyOnce has a request meet a dead connection before it gets through, in each of the ways in
+// which that is noticed. A body that is written twice would be read as the next request on the connection.
+func TestRepeatedRequestHasItsBodyOnce(t *testing.T) {
+	f := func(body int, socket, afterRequest bool) {
+		t.Helper()
+		got := make(chan string, 1)
+		n := node(t, Options{
+			Addr: serve(t, func(i int, c net.Conn, r *bufio.Reader) {
+				raw, _ := readRequest(r)
+				_, _ = io.WriteString(c, okAnswer)
+				if i > 0 {
+					_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+					more, _ := io.ReadAll(r)
+					got <- raw + string(more)
+				} else if afterRequest {
+					_, _ = readRequest(r)
+				}
+			}),
+			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+				if !socket {
+					c = struct{ net.Conn }{c}
+				}
+				return c, err
+			},
+		})
+		do(t, n, get("/"))
+		if !afterRequest {
+			c := idleConn(n)
+			eventually(t, "the end of the connection", func() bool { return c.look() != silent })
+		}
+		do(t, n, &Request{Method: []byte("POST"), Target: []byte("/"), Body: []byte(strings.Repeat("b", body)), Reuse: RetryFresh})
+		if _, sent, _ := strings.Cut(receive(t, got, "request"), "\r\n\r\n"); len(sent) != body {
+			t.Errorf("a body of %d bytes was sent as one of %d", body, len(sent))
+		}
+	}
+	for _, body := range []int{1, joinBody, joinBody + 1, maxInline + 1} {
+		f(body, true, false)
+		f(body, true, true)
+		f(body, false, true)
+	}
+}
+
 // TestOldConnectionsEnd lets no connection serve for ever: the name of a node may lead elsewhere by now.
 func TestOldConnectionsEnd(t *testing.T) {
 	var later atomic.Int64

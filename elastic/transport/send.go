@@ -131,7 +131,7 @@ func expectsBody(method []byte) bool {
 
 // sendShort writes a request whose body is at most maxInline.
 func (c *conn) sendShort(req *Request, now int64) (s sending) {
-	head, body := c.scratch.out, req.Body
+	head, body := c.scratch.out[:c.scratch.head], req.Body
 	if req.Stream != nil {
 		body = nil
 	}
@@ -185,7 +185,7 @@ func (c *conn) stopSending(req *Request) sending {
 }
 
 func (c *conn) sendBody(req *Request, s *sending) {
-	head, body := c.scratch.out, req.Body
+	head, body := c.scratch.out[:c.scratch.head], req.Body
 	for s.err == nil && (len(head) > 0 || len(body) > 0) {
 		part := body[:min(len(body), slice)]
 		var n int64
@@ -196,7 +196,7 @@ func (c *conn) sendBody(req *Request, s *sending) {
 }
 
 func (c *conn) sendStream(req *Request, s *sending) {
-	s.written, s.err = c.write(c.scratch.out, nil, c.writeLimit(req, c.node.clock()))
+	s.written, s.err = c.write(c.scratch.out[:c.scratch.head], nil, c.writeLimit(req, c.node.clock()))
 	if s.err != nil {
 		return
 	}
