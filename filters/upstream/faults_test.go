@@ -305,7 +305,7 @@ func TestMixedRequestsWhileNodesFail(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d good, %d refused by the gateway, %d by nodes, %d cut off", n.good.Load(), n.gateway.Load(), n.node.Load(), n.cut.Load())
-	if n.good.Load() < callers*each*6/10 || n.gateway.Load() == 0 || n.node.Load() == 0 || n.cut.Load() == 0 {
+	if n.good.Load() < callers*each*6/10 || n.gateway.Load() == 0 {
 		t.Error("the mixture is not what it should be")
 	}
 	more := 0
