@@ -14,6 +14,7 @@ import (
 const (
 	joinBody  = 16 << 10 // a body up to this is copied behind the head, so that TLS too sends one record
 	streamBuf = 64 << 10 // of a stream, read and written at once
+	smallBuf  = 4 << 10  // when the budget is used up
 )
 
 // answer writes the response. The request's body has been read, or thrown away, when it returns, if the connection is to
@@ -110,18 +111,32 @@ func appendStatus(out []byte, status int, reason []byte) []byte {
 	return append(out, "\r\n"...)
 }
 
-var streamBuffers = sync.Pool{New: func() any { return new([wire.ChunkRoom + streamBuf + wire.ChunkEnd]byte) }}
+// A streamBuffer has room for what stands around a chunk.
+type streamBuffer struct{ b []byte }
+
+func newStreamBuffer(size int) *streamBuffer {
+	return &streamBuffer{make([]byte, wire.ChunkRoom+size+wire.ChunkEnd)}
+}
+
+var streamBuffers = sync.Pool{New: func() any { return newStreamBuffer(streamBuf) }}
 
 // stream writes a body as it comes from the node. A client whose answer breaks off must notice: its connection is reset
 // then, whatever it would take for the end of the body.
 func (e *Entry) stream(x *Exchange, toClose bool) error {
-	buf, _ := streamBuffers.Get().(*[wire.ChunkRoom + streamBuf + wire.ChunkEnd]byte)
-	defer streamBuffers.Put(buf)
+	var buf []byte
+	if e.budget.Acquire(streamBuf) {
+		defer e.budget.Release(streamBuf)
+		pooled, _ := streamBuffers.Get().(*streamBuffer)
+		defer streamBuffers.Put(pooled)
+		buf = pooled.b
+	} else {
+		buf = newStreamBuffer(smallBuf).b // slower, but an answer that has begun cannot be refused
+	}
 	c, body := x.conn, &x.Response.Body
 	left := body.length
 	for {
 		c.enter(phaseHandler) // the next part may be long in coming, and that is not the client's fault
-		data := buf[wire.ChunkRoom : wire.ChunkRoom+streamBuf]
+		data := buf[wire.ChunkRoom : len(buf)-wire.ChunkEnd]
 		if left >= 0 {
 			data = data[:min(int64(len(data)), left)]
 		}
@@ -137,7 +152,7 @@ func (e *Entry) stream(x *Exchange, toClose bool) error {
 			if left >= 0 {
 				left -= int64(n)
 			} else if !toClose {
-				part = wire.FrameChunk(buf[:], n)
+				part = wire.FrameChunk(buf, n)
 			}
 			if werr := c.write(part, nil); werr != nil {
 				return werr
