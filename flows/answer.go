@@ -49,6 +49,7 @@ func (e *Entry) answer(x *Exchange) error {
 		if x.Trace.Outcome != Failed {
 			x.Trace.Outcome = ClientGone
 		}
+		c.cutOff()
 		return err
 	}
 	if !c.last && !x.body.skip() {
@@ -172,8 +173,6 @@ func (e *Entry) stream(x *Exchange, toClose bool) error {
 		if !x.cancel.Fired() {
 			x.Trace.Outcome = Failed
 		}
-		_ = c.raw.SetLinger(0)
-		c.linger = false
 		return err
 	}
 }

@@ -144,17 +144,18 @@ func (p *prefetched) Interrupt() {
 
 func (b *Body) readAll(limit int64) ([]byte, error) {
 	buf := b.scratch[:0]
-	if b.length > int64(cap(buf)) {
-		if !b.hold(b.length) {
-			return nil, ErrBudget
-		}
-		buf = make([]byte, 0, b.length+1)
+	if first := min(b.length+1, smallBody); first > int64(cap(buf)) {
+		buf = make([]byte, 0, first)
 	} else if cap(buf) == 0 {
 		buf = make([]byte, 0, 2048)
 	}
 	for {
 		if len(buf) == cap(buf) {
+			// Memory follows what has come: an announcement alone takes none from others.
 			grown := max(2*cap(buf), 2048)
+			if b.length >= int64(len(buf)) {
+				grown = min(grown, int(b.length)+1)
+			}
 			if !b.hold(int64(grown - cap(buf))) {
 				return nil, ErrBudget
 			}

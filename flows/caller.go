@@ -54,11 +54,8 @@ func newCallers(c *EntryConfig) callers {
 			k.exact = append(k.exact, name)
 		}
 	}
-	if k.x {
-		k.prefixes = append(k.prefixes, "x-forwarded-")
-	}
-	if k.rfc {
-		k.exact = append(k.exact, "forwarded")
+	if k.x || k.rfc { // what is written in one form must not be contradicted in the other
+		k.prefixes, k.exact = append(k.prefixes, "x-forwarded-"), append(k.exact, "forwarded")
 	}
 	for _, name := range slices.Concat(k.exact, k.prefixes) {
 		k.first[name[0]], k.first[name[0]&^0x20] = true, true
@@ -118,7 +115,11 @@ func (k *callers) clientIP(peer netip.Addr, h *wire.Header) netip.Addr {
 
 // parseHop reads an address of X-Forwarded-For, with or without a port.
 func parseHop(text string) (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	bare := text
+	if strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
+		bare = text[1 : len(text)-1]
+	}
+	addr, err := netip.ParseAddr(bare)
 	if err != nil {
 		ap, err := netip.ParseAddrPort(text)
 		if err != nil {

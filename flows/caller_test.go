@@ -69,7 +69,7 @@ func TestCallersClaims(t *testing.T) {
 		}
 	}
 	const claims = "X-A: 1\nx-proxy-user: admin\nX-Proxy-Roles: all_access\nX-Proxy-Ext-Dept: a\nes-security-runas-user: admin\n" +
-		"X-Forwarded-For: 198.51.100.7\nX-Forwarded-Proto: https\nX-Forwarded-Anything: b\nX-SSL-Client-Cert: c\n"
+		"X-Forwarded-For: 198.51.100.7\nX-Forwarded-Proto: https\nX-Forwarded-Anything: b\nX-SSL-Client-Cert: c\nForwarded: for=198.51.100.7\n"
 	const own = "X-Forwarded-For=127.0.0.1;X-Forwarded-Host=gw:8000;X-Forwarded-Proto=http;"
 	f(nil, claims, seen{ip: "127.0.0.1", fields: "X-A=1;", told: own})
 	f(trust("192.0.2.0/24"), claims, seen{ip: "127.0.0.1", fields: "X-A=1;", told: own})
@@ -100,6 +100,7 @@ func TestCallersClaims(t *testing.T) {
 	ip("X-Forwarded-For: ::ffff:203.0.113.9\n", "203.0.113.9")
 	ip("X-Forwarded-For: 192.0.2.1, unknown, 198.51.100.7\n", "198.51.100.7")
 	ip("X-Forwarded-For: ,\n", "127.0.0.1")
+	ip("X-Forwarded-For: []203.0.113.9[]\n", "127.0.0.1")
 }
 
 func TestProxyProtocol(t *testing.T) {
@@ -125,6 +126,11 @@ func TestProxyProtocol(t *testing.T) {
 	f("PROXY TCP4 203.0.113.9 192.0.2.1 5000 8000\r\n", "203.0.113.9")
 	f("PROXY TCP6 2001:db8::1 2001:db8::2 5000 8000\r\n", "2001:db8::1")
 	f("PROXY UNKNOWN\r\n", "127.0.0.1")
+	c := g.dial()
+	_, _ = io.WriteString(c, "PROXY UNKNOWN\r\nGET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nx-proxy-user: admin\r\n\r\n")
+	if c.answer(); s.ip != "127.0.0.1" || s.fields != "" {
+		t.Errorf("whom the balancer does not name claims %+v", *s)
+	}
 	const signature = "\r\n\r\n\x00\r\nQUIT\n"
 	f(signature+"\x21\x11\x00\x0c\xcb\x00\x71\x09\xc0\x00\x02\x01\x13\x88\x1f\x40", "203.0.113.9")
 	f(signature+"\x20\x00\x00\x00", "127.0.0.1") // LOCAL: the balancer's own check

@@ -55,6 +55,9 @@ type conn struct {
 	first  [1]byte // under TLS, what was waited for
 	last   bool    // no further request is read
 	linger bool    // the client may still be sending: drain before closing
+	blanks int     // times that nothing but empty lines came
+
+	trusted bool // the peer is one of the entry's trusted_proxies
 
 	peer netip.AddrPort    // the other end, or whom the PROXY protocol names
 	cert *x509.Certificate // what the client has proven to have, or nil
@@ -72,6 +75,7 @@ func newConn(e *Entry, nc net.Conn) *conn {
 	}
 	c.sock, _ = c.raw.SyscallConn() // it fails for nil only
 	c.try = c.readNow
+	c.trusted = e.callers.trusts(c.peer.Addr())
 	c.enter(phaseIdle)
 	return c
 }
@@ -191,6 +195,9 @@ func (c *conn) readHead(head *wire.Head) (int, error) {
 	for {
 		if in.skipEmptyLines(); in.len() == 0 {
 			return 0, errNoRequest
+		}
+		if first := in.bytes()[:1]; first[0] != '\r' && !wire.ValidToken(first) {
+			return 0, wire.ErrRequestLine // TLS, for one, which would wait for an answer
 		}
 		n, err := head.Scan(in.bytes())
 		if err != nil || n > 0 {
@@ -312,16 +319,50 @@ func (c *conn) interrupt(p phase) {
 	_ = c.Conn.SetReadDeadline(past)
 }
 
-// shut closes the socket. If the client may still be sending, what it sends is thrown away within bounds first, so
-// that it can read the answer: a close over unread bytes resets the connection (RFC 9112 section 9.6).
+// cutOff makes the end of the connection one that a client notices, whatever it would take for the end of an answer: a
+// reset.
+func (c *conn) cutOff() {
+	_ = c.raw.SetLinger(0)
+	c.linger = false
+}
+
+// shut closes the socket. If the client may still be sending, what it sends is thrown away first, so that it can read the
+// answer: a close over unread bytes resets the connection (RFC 9112 section 9.6), and many clients read only when they have
+// sent everything.
 func (c *conn) shut() {
 	if c.linger {
 		c.enter(phaseClosing)
 		_ = c.raw.CloseWrite()
-		_ = c.Conn.SetDeadline(time.Now().Add(c.entry.limits.lingerTime))
-		_, _ = io.CopyN(io.Discard, c.Conn, c.entry.limits.lingerBytes)
+		c.discard()
 	}
 	_ = c.Conn.Close()
+}
+
+const (
+	lingerTime  = 2 * time.Second // without a byte, after which a client is taken to have read its answer
+	lingerBytes = 64 << 20        // beyond the largest body
+)
+
+// discard reads on for as long as the client sends, within the bounds that hold for bodies.
+func (c *conn) discard() {
+	limits := &c.entry.limits
+	pooled, _ := streamBuffers.Get().(*streamBuffer)
+	defer streamBuffers.Put(pooled)
+	begun := time.Now()
+	for read := int64(0); read < 2*limits.maxBody+lingerBytes; {
+		if err := c.Conn.SetDeadline(time.Now().Add(lingerTime)); err != nil {
+			return
+		}
+		n, err := c.Conn.Read(pooled.b)
+		if err != nil {
+			return
+		}
+		read += int64(n)
+		taken := time.Since(begun)
+		if c.entry.closing.Load() && taken > lingerTime || taken > limits.read && read < int64(taken.Seconds()*float64(limits.minRate)) {
+			return
+		}
+	}
 }
 
 const (

@@ -114,8 +114,6 @@ type limits struct {
 	minRate                 int64 // bytes a second
 	maxLine, maxHead        int
 	maxBody                 int64
-	lingerTime              time.Duration
-	lingerBytes             int64
 }
 
 const (
@@ -163,7 +161,6 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budg
 			head: time.Duration(c.HeaderTimeout), idle: time.Duration(c.IdleTimeout),
 			read: time.Duration(c.ReadTimeout), write: time.Duration(c.WriteTimeout), minRate: int64(c.MinRate),
 			maxLine: int(c.MaxRequestLine), maxHead: int(c.MaxHeaderSize), maxBody: int64(c.MaxBodySize),
-			lingerTime: 2 * time.Second, lingerBytes: 64 << 20,
 		},
 	}
 	e.pool.New = func() any {
@@ -291,7 +288,7 @@ func (e *Entry) serveConn(c *conn) {
 // meetProxy reads the header of the PROXY protocol with which a balancer begins a connection.
 func (e *Entry) meetProxy(c *conn) bool {
 	c.enter(phaseHead)
-	if !e.callers.trusts(c.peer.Addr()) {
+	if !c.trusted {
 		e.failLog.Log(slog.LevelWarn, "stranger", "connection refused: the peer is not one of trusted_proxies", "peer", c.peer)
 		return false
 	}
@@ -301,9 +298,11 @@ func (e *Entry) meetProxy(c *conn) bool {
 		e.failLog.Log(slog.LevelWarn, "no PROXY header", "connection refused: it does not begin with a header of the PROXY protocol", "peer", c.peer)
 		return false
 	}
+	c.trusted = false // the balancer may stand for anybody, itself included when it names nobody
 	if tcp, ok := header.SourceAddr.(*net.TCPAddr); ok && header.Command.IsProxy() {
 		ap := tcp.AddrPort()
 		c.peer = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+		c.trusted = e.callers.trusts(c.peer.Addr())
 	}
 	c.Conn = p
 	return true
@@ -318,7 +317,12 @@ func (e *Entry) handshake(c *conn) bool {
 		e.logger.Debug("TLS handshake failed", "peer", c.RemoteAddr(), "error", err)
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil && isHTTP(plain.RecordHeader[:]) {
 			body := elastic.Errorf(400, "invalid_http_line_exception", "plain HTTP on a port that speaks HTTPS").Body()
-			_, _ = fmt.Fprintf(plain.Conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			length := len(body)
+			if string(plain.RecordHeader[:]) == "HEAD " {
+				body = nil
+			}
+			_, _ = fmt.Fprintf(plain.Conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\n"+
+				"%s: %s\r\nContent-Length: %d\r\n\r\n%s", gatewayName, gatewayValue, length, body)
 			c.linger = true
 		}
 		return false
@@ -417,6 +421,7 @@ func (e *Entry) Shutdown(ctx context.Context) error {
 				c.waiting.cancel.Fire()
 			}
 			c.mu.Unlock()
+			c.cutOff()
 			_ = c.Conn.Close()
 		}
 		<-done

@@ -26,7 +26,8 @@ func (e *Entry) serve(c *conn) bool {
 	n, err := c.readHead(&head)
 	switch {
 	case err == errNoRequest:
-		return true
+		c.blanks++
+		return c.blanks < maxBlanks
 	case err != nil && !worthAnAnswer(err):
 		return false
 	}
@@ -45,7 +46,9 @@ func (e *Entry) serve(c *conn) bool {
 	if err != nil {
 		e.fail(x, err)
 	}
-	if err := e.answer(x); err != nil {
+	if x.abandoned() {
+		c.last = true // a node answers nothing either
+	} else if err := e.answer(x); err != nil {
 		c.last = true
 	}
 	e.conclude(x)
@@ -56,20 +59,29 @@ func (e *Entry) serve(c *conn) bool {
 func (e *Entry) begin(x *Exchange) {
 	c := x.conn
 	c.enter(phaseHandler)
+	c.blanks = 0
 	x.Start = time.Now()
 	r := &x.Request
 	r.TLS, r.Peer, r.ClientIP, r.Cert = e.tls != nil, c.peer, c.peer.Addr(), c.cert
 }
 
+// maxBlanks is how often nothing but empty lines may come in the place of a request: they must not hold a connection open.
+const maxBlanks = 8
+
+var headPrefix = []byte("HEAD ")
+
 // worthAnAnswer tells whether a client whose request's head failed may still be there to read why.
 func worthAnAnswer(err error) bool {
-	return errors.Is(err, wire.ErrBareLineFeed) || errors.Is(err, errLongLine) || errors.Is(err, errLongHead) ||
+	return errors.Is(err, wire.ErrBareLineFeed) || errors.Is(err, wire.ErrRequestLine) || errors.Is(err, errLongLine) || errors.Is(err, errLongHead) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // headFailed returns what a client gets whose request's head is malformed, too long or incomplete.
 func (x *Exchange) headFailed(err error) *elastic.Error {
 	limits := &x.conn.entry.limits
+	if bytes.HasPrefix(x.in.bytes(), headPrefix) {
+		x.Request.Method = headPrefix[:len("HEAD")]
+	}
 	switch {
 	case errors.Is(err, errLongLine):
 		return x.lineTooLong(limits.maxLine)
@@ -85,12 +97,12 @@ func (x *Exchange) headFailed(err error) *elastic.Error {
 
 // admit parses the head strictly and refuses what is malformed, ambiguous or too large.
 func (e *Entry) admit(x *Exchange, head []byte, firstLine int) error {
+	r := &x.Request
 	line, err := wire.ParseRequestLine(head[:firstLine-len("\r\n")])
+	r.Method, r.HTTP10 = line.Method, err == nil && line.Minor == 0
 	if err != nil {
 		return x.refuse(400, "invalid_http_line_exception", err.Error())
 	}
-	r := &x.Request
-	r.Method, r.HTTP10 = line.Method, line.Minor == 0
 	r.setTarget(line.Target)
 	if err := wire.ParseFields(&r.Header, head[firstLine:]); err != nil {
 		return x.refuse(400, "invalid_http_header_exception", "malformed header: "+err.Error())
@@ -158,6 +170,8 @@ func (x *Exchange) examine() (expects bool, err error) {
 		return false, x.refuse(400, "invalid_http_header_exception", wire.ErrTwoHosts.Error())
 	case hosts == 0 && !r.HTTP10:
 		return false, x.refuse(400, "invalid_http_header_exception", "no Host")
+	case !wire.ValidHost(r.Host):
+		return false, x.refuse(400, "invalid_http_header_exception", fmt.Sprintf("malformed Host %q", r.Host))
 	}
 	if r.HTTP10 {
 		x.keepAlive10 = keep && !x.conn.last
@@ -167,7 +181,7 @@ func (x *Exchange) examine() (expects bool, err error) {
 		r.Header.DropHopByHop()
 	}
 	switch {
-	case callers.trusts(r.Peer.Addr()):
+	case x.conn.trusted:
 		r.ClientIP = callers.clientIP(r.Peer.Addr(), &r.Header)
 	case claims:
 		r.Header.Filter(func(f wire.Field) bool { return !callers.claims(f.Name) })
@@ -209,6 +223,9 @@ func (x *Exchange) absoluteForm() error {
 	authority := rest
 	if i >= 0 {
 		authority = rest[:i]
+	}
+	if port := []byte(":80"); wire.EqualFold(scheme, "http") && bytes.HasSuffix(authority, port) && !bytes.HasSuffix(r.Host, port) {
+		authority = authority[:len(authority)-len(port)]
 	}
 	if !bytes.EqualFold(authority, r.Host) {
 		return x.refuse(400, "illegal_argument_exception", "request target names another host than the Host field")
@@ -324,6 +341,9 @@ func (e *Entry) fail(x *Exchange, err error) {
 		e.logFailure(x, ee)
 	}
 	x.Reply(ee.Status, "application/json", ee.Body())
+	if x.abandoned() {
+		x.Response.Status = statusClientGone
+	}
 	x.Response.Header.Add(gatewayName, gatewayValue)
 	for _, f := range ee.Fields {
 		x.Response.Header.Add(f.Name, f.Value)
@@ -336,6 +356,12 @@ func (e *Entry) fail(x *Exchange, err error) {
 		x.Response.Header.Add(retryAfterName, v)
 	}
 }
+
+// abandoned tells whether the exchange ended because its client left.
+func (x *Exchange) abandoned() bool { return x.Trace.Outcome == ClientGone && x.cancel.Fired() }
+
+// statusClientGone stands in logs and metrics for an answer that nobody waited for.
+const statusClientGone = 499
 
 // gatewayName marks answers that the gateway made by itself.
 var (

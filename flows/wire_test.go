@@ -204,11 +204,69 @@ func TestMalformedLinesAreRefusedAtOnce(t *testing.T) {
 	f("GET / HTTP/1.1\r\nHost: a\r\n\n", 400)
 	f("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400)
 	f("GET /\r\n\r\n", 400)
+	f("\x16\x03\x01\x02", 400)
+	for _, host := range []string{"a b", "a/b", "u@b", "a,b", "\xff", "g\";x"} {
+		f("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n", 400)
+	}
 	f("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n", 400)
 	f("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400)
 	f("GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nExpect: 100-continue\r\n\r\n", 417)
 	f("GET /"+strings.Repeat("a", 20_000), 414)
 	f("GET / HTTP/1.1\r\nX: "+strings.Repeat("a", 70_000), 431)
+}
+
+func TestRefusalsOfHeadHaveNoBody(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 200e6 })
+	f := func(text string, status string) {
+		t.Helper()
+		got := g.dial().send(text).raw()
+		if !strings.HasPrefix(got, "HTTP/1.1 "+status+" ") || !strings.HasSuffix(got, "\r\n\r\n") || !strings.Contains(got, "Content-Length: ") {
+			t.Errorf("%.40q: got %q", text, got)
+		}
+	}
+	f("HEAD / HTTP/1.1\nHost: a\nX: "+strings.Repeat("a", 20_000)+"\n\n", "431")
+	f("HEAD /"+strings.Repeat("a", 20_000)+" HTTP/1.1\nHost: a\n\n", "414")
+	f("HEAD / HTTP/1.1\nHost: a\n", "408")
+	f("HEAD / HTTP/1.1\nHost: a\nX : b\n\n", "400")
+	f("HEAD / HTTP/3.1\nHost: a\n\n", "400")
+}
+
+// Empty lines between requests are no request: they must not keep a connection for ever.
+func TestEmptyLinesAreCounted(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), nil)
+	c := g.dial()
+	for range 3 {
+		if _, body := c.send("\nGET / HTTP/1.1\nHost: a\n\n\n").answer(); body != "ok" {
+			t.Fatal(body)
+		}
+	}
+	for n := 0; ; n++ {
+		if _, err := io.WriteString(c, "\r\n"); err != nil {
+			return
+		}
+		if n == 10_000 {
+			t.Fatal("10,000 empty lines were taken")
+		}
+	}
+}
+
+// A client that reads only when it has sent everything gets the refusal all the same (valyala/fasthttp#1348).
+func TestRefusalReachesWhoIsStillSending(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.MaxBodySize = 1 << 20 })
+	for _, framing := range []string{"Content-Length: 20000000\n\n", "Transfer-Encoding: chunked\n\n1312d00\n"} {
+		mirror := strings.HasPrefix(framing, "T")
+		if mirror {
+			g = newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), func(c *EntryConfig) { c.MaxBodySize = 1 << 20 })
+		}
+		c := g.dial().send("POST /_bulk HTTP/1.1\nHost: a\n" + framing)
+		piece := strings.Repeat("x", 200_000)
+		for range 100 {
+			c.send(piece)
+		}
+		if resp, _ := c.answer(); resp.StatusCode != 413 {
+			t.Errorf("%q: got %d", framing, resp.StatusCode)
+		}
+	}
 }
 
 // FuzzRequests sends bytes to a gateway and holds that it serves no request that a strict reader of the same bytes does not

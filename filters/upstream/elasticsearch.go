@@ -320,6 +320,8 @@ func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 		if err := checkSigned(r); err != nil {
 			return err
 		}
+	} else {
+		c.Extra = x.Forwarded(c.Extra[:0]) // a field that is signed must not change
 	}
 	if r.User != nil {
 		c.Caller = maphash.Bytes(f.callers, r.User)

@@ -220,6 +220,17 @@ func (h *Header) DropHopByHop() {
 	h.Filter(func(f Field) bool { return f.Name != nil && !HopByHop(f.Name) })
 }
 
+// ValidHost tells whether b can be a Host (RFC 9112 section 3.2): a name or an address, and perhaps a port. A comma, which a
+// name may have by the letter, is refused: two hosts that were joined look like that.
+func ValidHost(b []byte) bool {
+	for _, c := range b {
+		if !tokenChar[c] && c != ':' && c != '[' && c != ']' && c != '(' && c != ')' && c != ';' && c != '=' || c == '#' || c == '^' || c == '`' || c == '|' {
+			return false
+		}
+	}
+	return true
+}
+
 // ValidToken tells whether b is a token (RFC 9110 section 5.6.2), as methods and field names are.
 func ValidToken(b []byte) bool {
 	for _, c := range b {
