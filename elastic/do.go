@@ -124,7 +124,7 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 		r.Host = r.ClientHost
 	}
 	r.Target = target
-	if len(n.base) > 0 {
+	if len(n.base) > 0 && string(target) != "*" { // OPTIONS * is about the node itself
 		r.scratch = append(append(r.scratch[:0], n.base...), target...)
 		r.Target = r.scratch
 	}

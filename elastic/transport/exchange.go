@@ -177,7 +177,9 @@ func (c *conn) readBlock(resp *Response) error {
 		for {
 			i := bytes.IndexByte(s.in[s.r+seen:s.w], '\n')
 			if i < 0 {
-				seen = s.w - s.r
+				if seen = s.w - s.r; line == 0 && !wire.BeginsStatusLine(s.in[s.r:s.w]) {
+					return fmt.Errorf("%w %q", wire.ErrStatusLine, clip(s.in[s.r:s.w])) // it may never end a line
+				}
 				break
 			}
 			end := seen + i + 1

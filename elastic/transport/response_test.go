@@ -176,6 +176,7 @@ func TestFaultyAnswers(t *testing.T) {
 	f(chunked+"2\nab\r\n0\r\n\r\n", ErrChunk)
 	f(chunked+"2\r\nab\n0\r\n\r\n", ErrChunk)
 	f(chunked+"2\r\nabc\r\n0\r\n\r\n", ErrChunk)
+	f("\x00\x00\x12\x04\x00", wire.ErrStatusLine) // HTTP/2, and no end of a line in sight
 	f(chunked+"\r\n\r\n", ErrChunk)
 	f(chunked+";x\r\n\r\n", ErrChunk)
 	f(chunked+"0x2\r\nab\r\n0\r\n\r\n", ErrChunk)

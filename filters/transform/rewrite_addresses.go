@@ -102,7 +102,7 @@ func (f *rewriteAddresses) Serve(x *flows.Exchange, next flows.Handler) error {
 	if len(addresses) == 0 {
 		own, ok := ownAddress(string(x.Request.Host), x.Request.TLS)
 		if !ok {
-			return nil
+			return elastic.Errorf(400, "illegal_argument_exception", "there is no Host by which the gateway could name itself in the answer to [%s]", x.Request.Path)
 		}
 		addresses = []string{own}
 	}

@@ -152,6 +152,12 @@ func TestHeaderFieldsReachTheNodeInOrder(t *testing.T) {
 			t.Errorf("the node got the field %s: %q, which nobody sent", name, got.fields[name])
 		}
 	}
+	if got := got.fields["x-forwarded-for"]; !slices.Equal(got, []string{"127.0.0.1"}) {
+		t.Errorf("the node is told of the caller %q", got)
+	}
+	if got := got.fields["x-forwarded-host"]; !slices.Equal(got, []string{"weir.test"}) {
+		t.Errorf("the node is told of the host %q", got)
+	}
 	if string(call.Body) != `{"n":1}` {
 		t.Errorf("the node got the body %q", call.Body)
 	}

@@ -141,6 +141,13 @@ type StatusLine struct {
 	Reason []byte // may be empty; points into the line
 }
 
+// BeginsStatusLine tells whether a status line can begin with b, which may be empty.
+func BeginsStatusLine(b []byte) bool {
+	const version = "HTTP/1."
+	n := min(len(b), len(version))
+	return string(b[:n]) == version[:n]
+}
+
 // ParseStatusLine reads a status line without its line end.
 func ParseStatusLine(line []byte) (StatusLine, error) {
 	var s StatusLine
