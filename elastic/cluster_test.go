@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -165,6 +167,32 @@ func TestPublishedAddresses(t *testing.T) {
 			t.Errorf("%q was read as %q", bad, addr)
 		}
 	}
+}
+
+// FuzzPublishedAddress holds that what a node says of itself becomes an address that can be dialled and written into a
+// request, or nothing.
+func FuzzPublishedAddress(f *testing.F) {
+	for _, text := range []string{
+		"10.0.0.1:9200", "es1.test/10.0.0.1:9200", "inet[/10.0.0.1:9200]", "inet[es1.test/10.0.0.1:9200]", "[::1]:9200", "es1.test/[2001:db8::1]:9200",
+		"a/b/1.2.3.4:5", "inet[", "x\r\ny:1", "[fe80::1%eth0]:9200", "1.2.3.4:99999", "/:9200",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		addr, host, ok := publishedAddress(text)
+		if !ok {
+			return
+		}
+		for _, a := range []string{addr, host} {
+			name, port, err := net.SplitHostPort(a)
+			if n, perr := strconv.Atoi(port); err != nil || perr != nil || n < 1 || n > 65535 || name == "" {
+				t.Errorf("%q: %q is no address, %v", text, a, err)
+			}
+		}
+		if !wire.ValidHost([]byte(host)) {
+			t.Errorf("%q: host %q", text, host)
+		}
+	})
 }
 
 func TestUnreachablePublishedAddressLeavesTheSeed(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"weir/elastic/balance"
 	"weir/elastic/transport"
 	"weir/internal/obs"
+	"weir/internal/wire"
 )
 
 const (
@@ -269,16 +271,25 @@ func publishedAddress(text string) (addr, host string, ok bool) {
 		addr = strings.Replace(addr, ":", "]:", 1) // the bracket of an IPv6 address was cut off with inet[…]
 	}
 	h, port, err := net.SplitHostPort(addr)
-	if err != nil || h == "" || port == "" || port == "0" {
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || h == "" {
 		return "", "", false
 	}
-	if ip, err := netip.ParseAddr(h); err == nil && ip.IsUnspecified() {
+	ip, err := netip.ParseAddr(h)
+	switch {
+	case err == nil && ip.IsUnspecified():
+		return "", "", false
+	case name == "" && err == nil:
+		name = ip.WithZone("").String() // a zone means something on this machine only
+	case name == "":
+		name = h
+	}
+	if _, notIP := netip.ParseAddr(name); notIP != nil && strings.ContainsAny(name, "[]:") || err != nil && !wire.ValidHost([]byte(h)) {
 		return "", "", false
 	}
-	if name == "" {
-		return addr, addr, true
+	if host = net.JoinHostPort(name, port); !wire.ValidHost([]byte(host)) {
+		return "", "", false
 	}
-	return addr, net.JoinHostPort(name, port), true
+	return net.JoinHostPort(h, port), host, true
 }
 
 // admit makes the listed nodes that answer a probe the cluster's nodes. Configured ones always stay; a listed node that
