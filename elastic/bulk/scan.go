@@ -139,6 +139,15 @@ func (s *Scanner) Next() bool {
 // Action returns the action that Next stepped to.
 func (s *Scanner) Action() *Action { return &s.action }
 
+// ReadLine reads the line of one action, without its line feed, for those who see a body piece by piece. The action has neither a
+// source nor a place in a body, and is good until the scanner's next use. It returns false for a line that cannot be read.
+func (s *Scanner) ReadLine(line []byte) (*Action, bool) {
+	s.action = Action{}
+	s.scratch = s.scratch[:0]
+	l := lexer{b: bytes.TrimPrefix(line, utf8BOM)}
+	return &s.action, s.read(&l) == ""
+}
+
 // Err returns what ended the scan early: a *SyntaxError, or ErrNoNewline, which comes after the last action was given out. It
 // is nil at a proper end.
 func (s *Scanner) Err() error { return s.err }

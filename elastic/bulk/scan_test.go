@@ -332,3 +332,22 @@ func BenchmarkScanner(b *testing.B) {
 		}
 	}
 }
+
+func TestReadLine(t *testing.T) {
+	var s Scanner
+	f := func(line string, want Action, ok bool) {
+		t.Helper()
+		a, readable := s.ReadLine([]byte(line))
+		if readable != ok {
+			t.Fatalf("%s: readable %v, want %v", line, readable, ok)
+		}
+		if d := cmp.Diff(want, *a); ok && d != "" {
+			t.Errorf("%s (-want +got):\n%s", line, d)
+		}
+	}
+	f(`{"delete":{"_id":"1","_index":"a"}}`, Action{Verb: Delete, Index: []byte("a"), ID: []byte("1")}, true)
+	f("\xef\xbb\xbf"+`{"index":{"_index":"\u0061"}}`+"\r", Action{Verb: Index, Index: []byte("a")}, true)
+	f(`{"index":{}}`, Action{Verb: Index}, true)
+	f(`{"index":{"_index":`, Action{}, false)
+	f(``, Action{}, false)
+}

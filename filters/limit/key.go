@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"weir/elastic/api"
 	"weir/flows"
@@ -23,9 +21,6 @@ import (
 // longestKey bounds what a key takes in the table. Of a longer one its digest is kept, which nobody can make another key
 // with.
 const longestKey = 128
-
-// maxIndices is how many indices of one request are charged one by one.
-const maxIndices = 16
 
 // idBytes is how much of a key the number of its limit takes.
 const idBytes = 8
@@ -404,79 +399,4 @@ func describeAddr(part []byte, bits4, bits6 int) string {
 		return netip.PrefixFrom(addr, bits4).String()
 	}
 	return netip.PrefixFrom(addr, bits6).String()
-}
-
-// anyIndex is the index of requests whose indices are not named one by one: none, wildcards, date math, a long list. They
-// share a key, so that no spelling of a wildcard has a burst of its own.
-var anyIndex = []byte("*")
-
-// indices holds the index expressions of one request.
-type indices struct {
-	text  []byte
-	parts [][]byte // as written, without empty ones and exclusions; none stands for every index
-	names [][]byte // to charge: each name once, and anyIndex for what is no name
-}
-
-// read fills n from the path of a request.
-func (n *indices) read(call *api.Call) {
-	n.text = api.DecodeSegment(n.text[:0], call.Index)
-	n.parts, n.names = n.parts[:0], n.names[:0]
-	any := false
-	for part := range bytes.SplitSeq(n.text, []byte{','}) {
-		if len(part) == 0 || part[0] == '-' {
-			continue
-		}
-		n.parts = append(n.parts, part)
-		name := part
-		if i := bytes.Index(part, []byte("::")); i > 0 { // a selector: logs::data is logs
-			name = part[:i]
-		}
-		switch {
-		case name[0] == '<', bytes.IndexByte(name, '*') >= 0, string(name) == "_all":
-			any = true
-		case slices.ContainsFunc(n.names, func(other []byte) bool { return bytes.Equal(name, other) }):
-		case len(n.names) == maxIndices:
-			any = true
-		default:
-			n.names = append(n.names, name)
-		}
-	}
-	if any || len(n.parts) == 0 {
-		n.names = append(n.names, anyIndex)
-	}
-}
-
-// touchesNone tells whether a call has nothing to do with the documents of any index, so that a limit on one is not for it:
-// who is at a limit on an index can still ask whether the cluster is well. An unknown call may touch every index.
-func touchesNone(call *api.Call) bool {
-	if len(call.Index) > 0 || call.Class != api.ClassInspect && call.Class != api.ClassAdmin {
-		return false
-	}
-	space, name, _ := strings.Cut(call.Name, ".")
-	switch space {
-	case "info", "ping", "cluster", "nodes", "tasks", "security", "license", "ssl", "xpack":
-		return true
-	case "cat":
-		return !slices.Contains(catOfIndices, name)
-	}
-	return false
-}
-
-// catOfIndices are the APIs under _cat that look at indices.
-var catOfIndices = []string{
-	"aliases", "all_pit_segments", "count", "fielddata", "indices", "pit_segments", "recovery", "segment_replication", "segments", "shards",
-}
-
-// overlap tells whether the request may touch an index that matches one of the patterns.
-func (n *indices) overlap(patterns []string) bool {
-	if len(n.parts) == 0 {
-		return true
-	}
-	for _, part := range n.parts {
-		expr := unsafe.String(unsafe.SliceData(part), len(part)) // read during this call only
-		if slices.ContainsFunc(patterns, func(p string) bool { return api.OverlapsIndex(p, expr) }) {
-			return true
-		}
-	}
-	return false
 }

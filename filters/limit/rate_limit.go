@@ -3,7 +3,6 @@ package limit
 import (
 	"encoding/binary"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -82,14 +81,15 @@ type RateLimitLimit struct {
 	// What a budget is for; each combination of values has one. ip: the caller's address, of IPv6 its /64 network, and
 	// ip/24 or ip/24/48 the network of so many bits; user: the name in Basic credentials, which nobody has checked here;
 	// api_key: the id of an API key, not checked either; identity: the user, or else the API key, or else the address;
-	// index: each index that the path names, where all requests with wildcards, date math or no index share one; api and
-	// class: as in the API table; method; host; flow; path: the whole path; header:NAME: the first such field; cookie:NAME;
+	// index: each index that the path or, of a bulk, a line names, where all requests with wildcards, date math or no index
+	// share one, and those whose body names others than the path, as of _msearch and _mget; api and class: as in the API table; method; host; flow; path: the whole path; header:NAME: the first such field; cookie:NAME;
 	// query:NAME: a parameter of the URL; path:GROUP: a group of pattern; global: all share one.
 	Key conf.Strings `conf:"key"`
 	// What becomes of a request without one of the values: anonymous: all such requests share a budget; skip: the limit is not
 	// for them; reject: they are refused.
 	Missing string `conf:"missing" enum:"anonymous,skip,reject"`
-	// What is counted. request_bytes and response_bytes: bodies as they are sent, answers with their head; bulk_docs: the
+	// What is counted. request_bytes and response_bytes: bodies as they are sent, answers with their head, but of a bulk for a
+	// limit on indices the lines, not compressed; bulk_docs: the
 	// actions of a bulk and single writes, other calls count nothing; searches: searches, each of an _msearch; took: the
 	// time that the cluster says it took, or else that its answer took to come; answers of a cache take none. What is
 	// known only when the answer is there lets requests pass as long as the budget is not used up, and is charged then.
@@ -104,8 +104,10 @@ type RateLimitLimit struct {
 	// The limit is for paths that match this expression, read as in rules.
 	Pattern conf.Regexp `conf:"pattern"`
 	// The limit is for requests that may touch an index of these names or patterns: also those that name it in a list or
-	// by a wildcard, and those that name no index in the path. Calls that look at no index at all, such as GET /,
-	// _cluster/health and _cat/nodes, are not among them.
+	// by a wildcard, those that name no index in the path, and those whose body may name another, as of _msearch and _mget.
+	// Of a bulk the lines are read: documents and bytes of those count that write to such an index, and a bulk that is over
+	// one limit is refused as a whole. Calls that look at no index at all, such as GET /, _cluster/health and _cat/nodes,
+	// are not among them.
 	Index conf.Strings `conf:"index"`
 	// The limit is for requests that this condition holds for.
 	When *conf.Node `conf:"when"`
@@ -162,6 +164,8 @@ type limit struct {
 	nameless  *elastic.Error // the refusal of a request without a value
 	selectors []selector
 	index     []string
+	except    []string // of index, that other limits are for
+	bulks     bool     // only bulks are limited
 	when      flows.Condition
 	own       int                // number among the patterns that are no rules, or -1
 	overrides map[string]*budget // by key without the number of the limit
@@ -184,16 +188,20 @@ type budget struct {
 // scratch is the memory of one decision. Where the answer tells of limits or is charged for, it lives until that has been
 // written.
 type scratch struct {
-	owner   *rateLimit
-	x       *flows.Exchange
-	keys    []byte
-	charges []Charge
-	taken   []taken // what each charge is for
-	indices indices
-	field   []byte // a value of the response's header
-	bodies  bool   // a charge needs the request's body
-	unpaid  bool   // a charge is known only when the exchange has ended
-	lacking *limit // that refuses x since it lacks a value
+	owner    *rateLimit
+	x        *flows.Exchange
+	keys     []byte
+	charges  []Charge
+	taken    []taken // what each charge is for
+	found    *match  // what the path means to the patterns
+	indices  indices
+	lines    lineCounter
+	inflated inflater
+	field    []byte // a value of the response's header
+	bodies   bool   // a charge needs the request's body
+	byIndex  bool   // a limit needs to know which indices the lines of the body name
+	unpaid   bool   // a charge is known only when the exchange has ended
+	lacking  *limit // that refuses x since it lacks a value
 }
 
 // taken says what a charge is for.
@@ -364,24 +372,24 @@ func (f *rateLimit) put(s *scratch) {
 	clear(s.charges)
 	clear(s.taken)
 	s.keys, s.charges, s.taken = s.keys[:0], s.charges[:0], s.taken[:0]
-	s.x, s.bodies, s.unpaid, s.lacking = nil, false, false, nil
+	s.x, s.found, s.bodies, s.byIndex, s.unpaid, s.lacking = nil, nil, false, false, false, nil
 	f.scratch.Put(s)
 }
 
 // admit charges all limits of x together, or returns the refusal.
 func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
 	f.gather(x, s)
-	if s.lacking != nil {
-		return f.refuse(x, s, s.lacking, s.lacking.nameless)
-	}
-	if s.bodies {
+	if (s.bodies || s.byIndex) && s.lacking == nil {
 		// What is refused in any case is refused before its body comes.
 		if i := f.table.Peek(s.charges); i >= 0 && f.rooms == nil && f.config.Mode == "enforce" {
 			return f.refuseCharge(x, s, i)
 		}
-		if err := s.weighBody(x); err != nil {
+		if err := f.weighBody(x, s); err != nil {
 			return err
 		}
+	}
+	if s.lacking != nil {
+		return f.refuse(x, s, s.lacking, s.lacking.nameless)
 	}
 	refused, waited := 0, false
 	if f.rooms != nil && f.config.Mode == "enforce" && !x.Tracing {
@@ -409,45 +417,101 @@ func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
 	return nil
 }
 
-// gather makes the charges of x.
+// gather makes the charges of x that are known before its body has been read.
 func (f *rateLimit) gather(x *flows.Exchange, s *scratch) {
-	var found *match
 	if f.matcher != nil {
-		found = f.matcher.match(x.DecodedPath())
-		if found.rule >= 0 {
-			f.add(s, f.limits[found.rule], found.hit, nil)
+		s.found = f.matcher.match(x.DecodedPath())
+		if s.found.rule >= 0 {
+			f.add(s, f.limits[s.found.rule], s.found.hit, nil)
 		}
 	}
+	byLine := false
 	if f.indices {
 		s.indices.read(x.Call())
+		byLine = namesByLine(x.Call())
 	}
 	for _, l := range f.limits[f.rules:] {
-		var h hit
-		if l.own >= 0 {
-			if h = found.own[l.own]; !h.found {
-				continue
-			}
-		}
-		if l.index != nil && (touchesNone(x.Call()) || !s.indices.overlap(l.index)) || l.when != nil && !l.when.Match(x) {
-			continue
-		}
-		if !l.byIndex() {
+		h, applies := l.appliesTo(s)
+		switch {
+		case !applies || l.bulks && !byLine:
+		case !l.looksAtIndices():
 			f.add(s, l, h, nil)
-			continue
-		}
-		for _, name := range s.indices.names {
-			f.add(s, l, h, name)
+		case byLine:
+			s.byIndex = true
+		case l.index != nil && (touchesNone(x.Call()) || !s.indices.overlap(l.index)):
+		case !l.byIndex():
+			f.add(s, l, h, nil)
+		default:
+			for _, name := range s.indices.names {
+				if !isName(name) || l.isFor(name) {
+					f.add(s, l, h, name)
+				}
+			}
 		}
 	}
 }
 
-func (l *limit) byIndex() bool {
-	return slices.ContainsFunc(l.selectors, func(s selector) bool { return s.kind == byIndex })
+// appliesTo tells whether a limit is for s.x as far as its pattern and its condition say, and what the pattern found.
+func (l *limit) appliesTo(s *scratch) (h hit, applies bool) {
+	if l.own >= 0 {
+		if h = s.found.own[l.own]; !h.found {
+			return h, false
+		}
+	}
+	return h, l.when == nil || l.when.Match(s.x)
+}
+
+// gatherLines makes the charges of a bulk for limits that look at indices: for what its lines write to each of them, or to all
+// of them that a limit is for.
+func (f *rateLimit) gatherLines(s *scratch) {
+	for _, l := range f.limits[f.rules:] {
+		h, applies := l.appliesTo(s)
+		if !applies || !l.looksAtIndices() {
+			continue
+		}
+		byIndex, shared := l.byIndex(), written{}
+		for i := range s.indices.written {
+			w := &s.indices.written[i]
+			switch {
+			case !l.isFor(w.index):
+			case byIndex && w.index != nil && isName(w.index):
+				units, when := w.units(l.unit)
+				f.addUnits(s, l, h, w.index, units, when)
+			default:
+				shared.docs += w.docs
+				shared.bytes += w.bytes
+			}
+		}
+		if shared.docs > 0 {
+			units, when := shared.units(l.unit)
+			f.addUnits(s, l, h, anyIndex, units, when)
+		}
+	}
+}
+
+// units returns what is counted of a bulk's lines, and when that is known.
+func (w *written) units(u unit) (int64, moment) {
+	switch u {
+	case requests:
+		return 1, atOnce
+	case requestBytes:
+		return w.bytes, atOnce
+	case bulkDocs:
+		return w.docs, atOnce
+	case searches:
+		return 0, never
+	}
+	return 0, after
 }
 
 // add adds what the request costs one key of a limit.
 func (f *rateLimit) add(s *scratch, l *limit, h hit, index []byte) {
 	units, when := l.unit.price(s.x)
+	f.addUnits(s, l, h, index, units, when)
+}
+
+// addUnits adds what so many units cost one key of a limit.
+func (f *rateLimit) addUnits(s *scratch, l *limit, h hit, index []byte, units int64, when moment) {
 	price := l.cost.of(s.x)
 	if when == never || price == 0 || when == atOnce && units == 0 {
 		return
@@ -492,9 +556,9 @@ func times(n, price int64) int64 {
 	return n * price
 }
 
-// weighBody fills in the costs that the request's body decides.
-func (s *scratch) weighBody(x *flows.Exchange) error {
-	n, err := weigh(x)
+// weighBody reads the request's body, and fills in the costs that it decides.
+func (f *rateLimit) weighBody(x *flows.Exchange, s *scratch) error {
+	n, err := s.weigh(x, s.byIndex)
 	if err != nil {
 		return err
 	}
@@ -502,6 +566,9 @@ func (s *scratch) weighBody(x *flows.Exchange) error {
 		if s.taken[i].moment == withBody {
 			s.charges[i].Cost = times(n, s.taken[i].limit.cost.of(x))
 		}
+	}
+	if s.byIndex {
+		f.gatherLines(s)
 	}
 	return nil
 }

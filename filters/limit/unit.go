@@ -2,8 +2,6 @@ package limit
 
 import (
 	"bytes"
-	"compress/gzip"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"weir/elastic/api"
 	"weir/flows"
 	"weir/internal/conf"
-	"weir/internal/wire"
 )
 
 // A unit is what a limit counts.
@@ -62,7 +59,7 @@ func (u unit) price(x *flows.Exchange) (int64, moment) {
 		return 0, after
 	case bulkDocs:
 		switch x.Call().Name {
-		case "bulk", "streaming_bulk":
+		case "bulk", "bulk_stream":
 			return 1, withBody
 		case "index", "create", "update", "delete":
 			return 1, atOnce
@@ -70,7 +67,7 @@ func (u unit) price(x *flows.Exchange) (int64, moment) {
 		return 0, never
 	case searches:
 		switch call := x.Call(); {
-		case call.Name == "msearch", call.Name == "msearch_template":
+		case call.Name == "msearch", call.Name == "msearch_template", call.Name == "fleet.msearch":
 			return 1, withBody
 		case call.Class == api.ClassSearch:
 			return 1, atOnce
@@ -78,106 +75,6 @@ func (u unit) price(x *flows.Exchange) (int64, moment) {
 		return 0, never
 	}
 	return 1, atOnce
-}
-
-// weigh reads the request's body and counts what is in it: the documents of a bulk, the searches of an _msearch. A body of
-// a coding that nodes do not know counts as one.
-func weigh(x *flows.Exchange) (int64, error) {
-	body, err := x.Request.Body.Bytes(math.MaxInt64)
-	if err != nil {
-		return 0, err
-	}
-	searches := x.Call().Class == api.ClassSearch
-	coding := x.Request.Header.Get("content-encoding")
-	switch {
-	case len(coding) == 0, wire.EqualFold(coding, "identity"):
-		c := lineCounter{searches: searches}
-		_, _ = c.Write(body) // never fails
-		return c.count(), nil
-	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
-		return weighGzip(body, searches), nil
-	}
-	return 1, nil
-}
-
-// mostInflated is how much of a compressed body is looked at. Nodes take no bulk that is larger.
-const mostInflated = 256 << 20
-
-// weighGzip counts what is in a compressed body, as far as it can be read.
-func weighGzip(body []byte, searches bool) int64 {
-	z, err := gzip.NewReader(bytes.NewReader(body))
-	if err != nil {
-		return 1
-	}
-	c := lineCounter{searches: searches}
-	_, _ = io.Copy(&c, io.LimitReader(z, mostInflated)) // the node will say what is wrong with it
-	return c.count()
-}
-
-// verbRoom is how much of an action's line is kept to read its verb.
-const verbRoom = 64
-
-// A lineCounter counts actions or searches by their lines. It keeps no more than the beginning of one line.
-type lineCounter struct {
-	searches bool
-	lines    int64 // other than blank ones between actions
-	actions  int64
-	source   bool // the next line belongs to the action before
-	begin    [verbRoom]byte
-	n        int // of begin
-	blank    bool
-	open     bool // a line has begun
-}
-
-// Write counts the lines that end in p. It never fails.
-func (c *lineCounter) Write(p []byte) (int, error) {
-	total := len(p)
-	for len(p) > 0 {
-		line, rest, ended := bytes.Cut(p, []byte{'\n'})
-		if !c.open {
-			c.open, c.blank, c.n = true, true, 0
-		}
-		c.n += copy(c.begin[c.n:], line)
-		c.blank = c.blank && len(bytes.TrimSpace(line)) == 0
-		if ended {
-			c.end()
-		}
-		p = rest
-	}
-	return total, nil
-}
-
-func (c *lineCounter) end() {
-	c.open = false
-	if c.searches {
-		c.lines++
-		return
-	}
-	switch {
-	case c.source:
-		c.source = false
-	case !c.blank:
-		c.actions++
-		c.source = !deletes(c.begin[:c.n])
-	}
-}
-
-// count returns what was counted, at least 1. A last line without an end counts.
-func (c *lineCounter) count() int64 {
-	if c.open && !c.blank {
-		c.end()
-	}
-	if c.searches {
-		return max(1, (c.lines+1)/2)
-	}
-	return max(1, c.actions)
-}
-
-// deletes tells whether the line of an action that begins so is that of a delete, which has no second line.
-func deletes(begin []byte) bool {
-	begin, _ = bytes.CutPrefix(begin, []byte("\xef\xbb\xbf"))
-	begin, ok := bytes.CutPrefix(bytes.TrimLeft(begin, " \t"), []byte{'{'})
-	return ok && bytes.HasPrefix(bytes.TrimLeft(begin, " \t"), []byte(`"delete"`))
 }
 
 // tookOf returns how many milliseconds a cluster worked on an exchange: what its answer says, or else how long it took to

@@ -1,34 +1,14 @@
 package limit
 
 import (
-	"bytes"
-	"compress/gzip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"weir/elastic/api"
-	"weir/elastic/bulk"
 	"weir/flows"
 )
-
-// with makes the same exchange each time, with a body.
-func with(method, target, body string, fields ...string) func(int) *flows.Exchange {
-	return func(int) *flows.Exchange {
-		x := exchange(method, target, fields...)
-		x.Request.Body.ReplaceStream(strings.NewReader(body), int64(len(body)))
-		return x
-	}
-}
-
-func zipped(text string) string {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, _ = z.Write([]byte(text))
-	_ = z.Close()
-	return b.String()
-}
 
 // TestUnits tells how many of many equal requests pass at once.
 func TestUnits(t *testing.T) {
@@ -44,7 +24,7 @@ func TestUnits(t *testing.T) {
 	}
 	const docs = "{\"index\":{}}\n{\"a\":1}\n{\"delete\":{\"_id\":\"1\"}}\n{\"create\":{}}\n{}\n" // three
 	f("unit: bulk_docs, rate: 10/h, burst: 10", 3, with("POST", "/i/_bulk", docs))
-	f("unit: bulk_docs, rate: 10/h, burst: 10", 3, with("POST", "/i/_bulk", zipped(docs), "Content-Encoding", "gzip"))
+	f("unit: bulk_docs, rate: 10/h, burst: 10", 3, with("POST", "/i/_bulk", packed(docs, "gzip"), "Content-Encoding", "gzip"))
 	f("unit: bulk_docs, rate: 10/h, burst: 10", 10, with("POST", "/i/_doc", "{}"))
 	f("unit: bulk_docs, rate: 10/h, burst: 10", 20, with("POST", "/i/_search", "{}"))
 	f("unit: bulk_docs, rate: 1/h, burst: 2", 1, with("POST", "/i/_bulk", docs)) // above the burst: a debt
@@ -99,47 +79,6 @@ func TestRefusedBodyIsNotRead(t *testing.T) {
 			t.Errorf("refused %v, body read %v", x.Trace.Outcome, x.Request.Body.Buffered())
 		}
 	})
-}
-
-// FuzzLines holds the count of a bulk's actions against the scanner that pipelines read bulks with, however
-// the body is cut into pieces.
-func FuzzLines(f *testing.F) {
-	f.Add("{\"index\":{}}\n{\"a\":1}\n{\"delete\":{\"_id\":\"1\"}}\n", 3)
-	f.Add("\n \r\n{ \"delete\" : {}}\r\n{\"update\":{}}\n{\"delete\":1}\n", 1)
-	f.Add("\xef\xbb\xbf{\"delete\":{}}\n{\"index\":{}}\n\n", 7)
-	f.Add(strings.Repeat("{\"index\":{\"_id\":\"long\"}}\n"+strings.Repeat("x", 200)+"\n", 3), 64)
-	f.Fuzz(func(t *testing.T, body string, piece int) {
-		c := lineCounter{}
-		for rest := []byte(body); len(rest) > 0; {
-			n := min(max(piece, 1), len(rest))
-			_, _ = c.Write(rest[:n])
-			rest = rest[n:]
-		}
-		got := c.count()
-		whole := lineCounter{}
-		_, _ = whole.Write([]byte(body))
-		if want := whole.count(); got != want {
-			t.Fatalf("%d actions in pieces of %d, %d in one", got, piece, want)
-		}
-		var s bulk.Scanner
-		s.Reset([]byte(body))
-		want := int64(0)
-		for s.Next() {
-			want++
-			if s.Action().Verb == bulk.Other {
-				return // what such an action takes is for nodes to say
-			}
-		}
-		if s.Err() == nil && got != max(1, want) && !lastCut(body) {
-			t.Errorf("%d actions in %q, the scanner finds %d", got, body, want)
-		}
-	})
-}
-
-// lastCut tells whether the last action of a body may lack its second line: the scanner then does not count it.
-func lastCut(body string) bool {
-	lines := strings.Split(strings.TrimRight(body, "\n"), "\n")
-	return deletes([]byte(lines[len(lines)-1])) || strings.HasPrefix(strings.TrimSpace(strings.TrimPrefix(lines[len(lines)-1], "\xef\xbb\xbf")), "{")
 }
 
 func TestCostsAreWritten(t *testing.T) {

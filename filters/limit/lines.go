@@ -1,0 +1,183 @@
+package limit
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"io"
+	"math"
+
+	"weir/elastic/api"
+	"weir/elastic/bulk"
+	"weir/flows"
+	"weir/internal/wire"
+)
+
+// weigh reads the request's body and counts what is in it: the documents of a bulk, the searches of an _msearch. With byIndex
+// the documents are counted in s.indices as well.
+func (s *scratch) weigh(x *flows.Exchange, byIndex bool) (int64, error) {
+	body, err := x.Request.Body.Bytes(math.MaxInt64)
+	if err != nil {
+		return 0, err
+	}
+	var into *indices
+	if byIndex {
+		into = &s.indices
+	}
+	s.lines.reset(x.Call().Class == api.ClassSearch, into)
+	coding := x.Request.Header.Get("content-encoding")
+	switch {
+	case len(coding) == 0, wire.EqualFold(coding, "identity"):
+		_, _ = s.lines.Write(body) // never fails
+	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
+		s.inflated.gzip(body, &s.lines)
+	case wire.EqualFold(coding, "deflate"), wire.EqualFold(coding, "x-deflate"):
+		s.inflated.deflate(body, &s.lines)
+	default:
+		// A node may know the coding, or take the body as it is. Either way it holds hardly more documents than bytes.
+		s.lines.actions, s.lines.lines = int64(len(body)), int64(len(body))
+	}
+	n := s.lines.count()
+	if byIndex && len(s.indices.written) == 0 {
+		s.indices.writeUnknown(n, int64(len(body)))
+	}
+	return n, nil
+}
+
+// mostInflated is how much of a compressed body is looked at. Nodes take no bulk that is larger.
+const mostInflated = 256 << 20
+
+// An inflater is the memory for inflating bodies, which is used again. What is wrong with a body is for nodes to say: it is read
+// as far as it can be.
+type inflater struct {
+	body  bytes.Reader
+	zip   gzip.Reader
+	raw   io.ReadCloser // made by flate, a flate.Resetter
+	piece []byte
+}
+
+func (f *inflater) gzip(body []byte, to io.Writer) {
+	f.body.Reset(body)
+	if f.zip.Reset(&f.body) == nil {
+		f.copy(&f.zip, to)
+	}
+}
+
+// deflate inflates what HTTP calls deflate: the format of zlib, and also the bare stream, which clients have sent under that name
+// (RFC 9110 section 8.4.1.2) and nodes read as well.
+func (f *inflater) deflate(body []byte, to io.Writer) {
+	if len(body) > 2 && body[0]&0x0f == 8 && (int(body[0])<<8|int(body[1]))%31 == 0 { // RFC 1950 section 2.2
+		body = body[2:]
+	}
+	f.body.Reset(body)
+	if f.raw == nil {
+		f.raw = flate.NewReader(&f.body)
+	} else if again, ok := f.raw.(flate.Resetter); !ok || again.Reset(&f.body, nil) != nil {
+		return
+	}
+	f.copy(f.raw, to)
+}
+
+func (f *inflater) copy(from io.Reader, to io.Writer) {
+	if f.piece == nil {
+		f.piece = make([]byte, 16<<10)
+	}
+	for total := 0; total < mostInflated; {
+		n, err := from.Read(f.piece)
+		_, _ = to.Write(f.piece[:n]) // a lineCounter
+		if total += n; err != nil {
+			return
+		}
+	}
+}
+
+// longestAction is how much of an action's line is read. Nodes would read more; an action whose verb and index come later is one
+// for an unknown index.
+const longestAction = 4 << 10
+
+// A lineCounter counts actions or searches by their lines, in whatever pieces they come. It keeps the line of one action.
+type lineCounter struct {
+	searches bool
+	into     *indices // that count the actions by index, or nil
+	lines    int64    // of searches
+	actions  int64
+	source   bool // the next line belongs to the action before
+	line     []byte
+	length   int64 // of the line, with its end
+	blank    bool
+	open     bool // a line has begun
+	scanner  bulk.Scanner
+}
+
+// reset makes c ready for another body.
+func (c *lineCounter) reset(searches bool, into *indices) {
+	*c = lineCounter{searches: searches, into: into, line: c.line[:0], scanner: c.scanner}
+}
+
+// Write counts the lines that end in p. It never fails.
+func (c *lineCounter) Write(p []byte) (int, error) {
+	total := len(p)
+	for len(p) > 0 {
+		line, rest, ended := bytes.Cut(p, []byte{'\n'})
+		if !c.open {
+			c.open, c.blank, c.line, c.length = true, true, c.line[:0], 0
+		}
+		c.length += int64(len(p) - len(rest))
+		c.blank = c.blank && len(bytes.TrimSpace(line)) == 0
+		if !c.searches && !c.source {
+			c.line = append(c.line, line[:min(len(line), longestAction-len(c.line))]...)
+		}
+		if ended {
+			c.end()
+		}
+		p = rest
+	}
+	return total, nil
+}
+
+func (c *lineCounter) end() {
+	c.open = false
+	switch {
+	case c.searches:
+		c.lines++
+	case c.source:
+		c.source = false
+		if c.into != nil {
+			c.into.written[c.into.slot].bytes += c.length
+		}
+	case !c.empty():
+		c.action()
+	}
+}
+
+var utf8BOM = []byte("\xef\xbb\xbf")
+
+// empty tells whether the line of an action holds nothing, and is none then.
+func (c *lineCounter) empty() bool {
+	return c.blank || !c.source && len(c.line) < longestAction && bytes.Equal(bytes.TrimSpace(c.line), utf8BOM)
+}
+
+// action counts the action in line.
+func (c *lineCounter) action() {
+	c.actions++
+	a, ok := c.scanner.ReadLine(c.line)
+	c.source = !ok || a.Verb != bulk.Delete
+	switch {
+	case c.into == nil:
+	case ok:
+		c.into.write(a.Index, c.length)
+	default:
+		c.into.writeUnknown(1, c.length)
+	}
+}
+
+// count returns what was counted, at least 1. A last line without an end counts.
+func (c *lineCounter) count() int64 {
+	if c.open && !c.empty() {
+		c.end()
+	}
+	if c.searches {
+		return max(1, (c.lines+1)/2)
+	}
+	return max(1, c.actions)
+}

@@ -1,0 +1,298 @@
+package limit
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/elastic/api"
+	"weir/elastic/bulk"
+	"weir/flows"
+)
+
+// with makes the same exchange each time, with a body.
+func with(method, target, body string, fields ...string) func(int) *flows.Exchange {
+	return func(int) *flows.Exchange {
+		x := exchange(method, target, fields...)
+		x.Request.Body.ReplaceStream(strings.NewReader(body), int64(len(body)))
+		return x
+	}
+}
+
+// packed returns a text in a coding.
+func packed(text, coding string) string {
+	var b bytes.Buffer
+	var w io.WriteCloser
+	switch coding {
+	case "gzip":
+		w = gzip.NewWriter(&b)
+	case "deflate":
+		w = zlib.NewWriter(&b)
+	case "bare deflate":
+		w, _ = flate.NewWriter(&b, flate.BestSpeed)
+	default:
+		return text
+	}
+	_, _ = io.WriteString(w, text)
+	_ = w.Close()
+	return b.String()
+}
+
+// lines makes the body of a bulk with one document for each index.
+func lines(indices ...string) string {
+	var b strings.Builder
+	for _, index := range indices {
+		fmt.Fprintf(&b, "{\"index\":{\"_index\":%q}}\n{\"a\":1}\n", index)
+	}
+	return b.String()
+}
+
+// TestIndexOfLines holds that a limit on indices counts what the lines of a bulk say, and not its path. Each body is sent until
+// one is refused.
+func TestIndexOfLines(t *testing.T) {
+	f := func(limit, target, body string, want int) {
+		t.Helper()
+		for _, coding := range []string{"", "gzip", "deflate", "bare deflate"} {
+			synctest.Test(t, func(t *testing.T) {
+				t.Helper()
+				g := newGateway(t, "- rate_limit: {limits: [{"+limit+"}]}")
+				x := with("POST", target, packed(body, coding), "Content-Encoding", strings.TrimPrefix(coding, "bare "))
+				if n := g.passes(20, x); n != want {
+					t.Errorf("%s: %s: %q %s: %d of 20 pass at once, want %d", limit, target, body, coding, n, want)
+				}
+			})
+		}
+	}
+	const (
+		docs = "rate: 1/h, burst: 6, unit: bulk_docs"
+		reqs = "rate: 1/h, burst: 6, unit: requests"
+		size = "rate: 1kb/h, burst: 300, unit: request_bytes"
+	)
+	f("key: [index], "+docs, "/_bulk", lines("a"), 6)
+	f("key: [index], "+docs, "/_bulk", lines("a", "b"), 6)
+	f("key: [index], "+docs, "/_bulk", lines("a", "b", "a", "a"), 2)
+	f("key: [index], "+docs, "/other/_bulk", lines("a", "b", "a", "a"), 2)
+	f("key: [index], "+docs, "/a/_bulk", lines("a")+"{\"index\":{}}\n{}\n{\"delete\":{\"_id\":1}}\n", 2)
+	f("key: [index], "+docs, "/a/_bulk", "{\"index\":{\"_index\":null}}\n{}\n{\"index\":{\"_index\":\"\"}}\n{}\n", 3)
+	f("key: [index], "+docs, "/_bulk", "{\"index\":{}}\n{}\n{\"index\":{\"_index\":\"a*\"}}\n{}\n"+lines("<a-{now/d}>"), 2) // share one
+	f("key: [index], "+docs, "/_bulk", "{\"index\":{\"_index\":\"\\u0061\"}}\n{}\n"+lines("a", "a::failures"), 2)
+	f("key: [index], "+docs, "/_bulk/stream", lines("a", "a"), 3)
+	f("key: [index], "+reqs, "/_bulk", lines("a", "b", "a", "a"), 6)
+	f("key: [index], cost: {bulk: 3}, "+reqs, "/_bulk", lines("a", "b", "a"), 2)
+	f("key: [global], index: a, "+docs, "/_bulk", lines("a", "b", "a", "b"), 3)
+	f("key: [global], index: [a, b], "+docs, "/_bulk", lines("a", "b", "a", "b"), 1)
+	f("key: [index], index: [a, b], "+docs, "/_bulk", lines("a", "b", "a", "b", "c", "c", "c"), 3)
+	f("key: [global], index: pay-*, "+docs, "/logs/_bulk", lines("pay-1", "pay-2", "logs"), 3)
+	f("key: [global], index: pay-*, "+reqs, "/_bulk", lines("pay-1", "pay-2", "logs"), 6)
+	f("key: [global], index: pay-*, "+docs, "/pay-1/_bulk", lines("logs"), 20)
+	f("key: [global], index: pay-*, "+docs, "/_bulk", lines("logs"), 20)
+	f("key: [global], index: pay-*, "+docs, "/_bulk", lines("<pay-{now/d}>"), 6)
+	f("key: [global], index: pay-*, "+docs, "/_bulk", "{\"index\":{}}\n{}\n", 6)          // a node would refuse it
+	f("key: [global], index: pay-*, "+docs, "/_bulk", "{\"index\":broken}\n{}\n", 6)      // the same
+	f("key: [global], index: pay-*, "+docs, "/_bulk", "", 6)                              // the same
+	f("key: [global], index: pay-*, "+docs, "/_bulk", lines(strings.Repeat("x", 256)), 6) // the same
+	f("key: [global], index: pay-*, "+docs, "/_bulk", "{\"index\":{"+strings.Repeat(" ", longestAction)+"\"_index\":\"logs\"}}\n{}\n", 6)
+	f("key: [index], "+size, "/_bulk", strings.Repeat(lines("a"), 2)+lines("b"), 4) // 33 bytes each
+	f("key: [global], index: b, "+size, "/_bulk", strings.Repeat(lines("a"), 2)+lines("b"), 9)
+	f("key: [global], index: i, "+docs, "/i/_doc", "{}", 6)
+	f("key: [global], index: other, "+docs, "/i/_doc", "{}", 20)
+
+	// The conditions of a limit hold for bulks as well.
+	f("key: [index], when: {user: bob}, "+docs, "/_bulk", lines("a"), 20)
+	f("key: [index], pattern: ^/x, "+docs, "/_bulk", lines("a"), 20)
+}
+
+// TestUnknownCoding holds that a body which cannot be read counts as more than it may hold, not as less.
+func TestUnknownCoding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, "- rate_limit: {limits: [{key: [global], index: pay-*, unit: bulk_docs, rate: 1/h, burst: 80}]}")
+		if n := g.passes(9, with("POST", "/_bulk", lines("a"), "Content-Encoding", "unheard-of")); n != 2 { // of 33 bytes
+			t.Errorf("%d of 9 pass, want 2", n)
+		}
+	})
+}
+
+// TestBulkIsRefusedWhole holds that a bulk which is over the limit of one index costs the others nothing.
+func TestBulkIsRefusedWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, "- rate_limit: {limits: [{name: writes, key: [index], unit: bulk_docs, rate: 1/h, burst: 2}]}")
+		if n := g.passes(9, with("POST", "/_bulk", lines("a"))); n != 2 {
+			t.Fatalf("%d pass, want 2", n)
+		}
+		if e := g.serve(with("POST", "/_bulk", lines("b", "a"))(0)); e == nil || !strings.Contains(e.Reason, "[writes]") {
+			t.Fatalf("a bulk with an index over its limit: %v", e)
+		}
+		if n := g.passes(9, with("POST", "/_bulk", lines("b"))); n != 2 {
+			t.Errorf("%d pass of an index that only refused bulks named, want 2", n)
+		}
+	})
+}
+
+// TestBodiesThatNameIndices holds that another path does not evade a limit on an index that the body may name.
+func TestBodiesThatNameIndices(t *testing.T) {
+	f := func(target string, want int) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			g := newGateway(t, `- rate_limit: {limits: [{key: [global], index: "pay-*", rate: 1/h}]}`)
+			if n := g.passes(3, get(target)); n != want {
+				t.Errorf("%s: %d of 3 passed, want %d", target, n, want)
+			}
+			g.load(`- rate_limit: {limits: [{key: [index], rate: 1/h}]}`)
+			passed := 0
+			for i := range 3 { // from other paths
+				passed += g.passes(1, get(fmt.Sprint("/x", i, strings.TrimPrefix(target, "/logs"))))
+			}
+			if passed != want {
+				t.Errorf("%s: %d of 3 passed by index, want %d", target, passed, want)
+			}
+		})
+	}
+	f("/logs/_msearch", 1)
+	f("/logs/_msearch/template", 1)
+	f("/logs/_mget", 1)
+	f("/logs/_mtermvectors", 1)
+	f("/logs/_search", 3)
+}
+
+// TestManyIndicesInABulk holds that a bulk of more indices than are told apart does not pass unlimited, and that memory for
+// them is bounded.
+func TestManyIndicesInABulk(t *testing.T) {
+	var n indices
+	var call api.Call
+	api.Classify(&call, []byte("POST"), []byte("/_bulk"), nil)
+	n.read(&call)
+	for i := range 10_000 {
+		n.write(fmt.Append(nil, "index-", i), 1)
+	}
+	docs := int64(0)
+	for _, w := range n.written {
+		docs += w.docs
+	}
+	if len(n.written) != maxWritten+1 || docs != 10_000 || len(n.text) > maxWritten*longestIndex {
+		t.Errorf("%d indices with %d documents in %d bytes", len(n.written), docs, len(n.text))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, `- rate_limit: {limits: [{key: [index], unit: bulk_docs, rate: 1/h}]}`)
+		many := func(i int) *flows.Exchange {
+			var names []string
+			for j := range maxWritten + 1 {
+				names = append(names, fmt.Sprint("x", i, "-", j))
+			}
+			return with("POST", "/_bulk", lines(names...))(i)
+		}
+		if n := g.passes(2, many); n != 1 {
+			t.Errorf("%d of two bulks with many indices passed, want 1", n)
+		}
+	})
+}
+
+func TestLinesAllocate(t *testing.T) {
+	if raced {
+		t.Skip("sync.Pool forgets under the race detector")
+	}
+	f := func(coding string) {
+		t.Helper()
+		g := newGateway(t, `
+- rate_limit:
+    limits:
+      - {name: a, key: [index], unit: bulk_docs, rate: 1000000000/s}
+      - {name: b, key: [global], index: "logs-*", unit: request_bytes, rate: 1000000000/s}
+`)
+		x := exchange("POST", "/_bulk", "Content-Encoding", strings.TrimPrefix(coding, "bare "))
+		x.Request.Body.Replace([]byte(packed(strings.Repeat(lines("logs-1", "logs-2", "b"), 100), coding)))
+		if n := testing.AllocsPerRun(100, func() {
+			if err := g.flow.Serve(x); err != nil {
+				t.Fatal(err)
+			}
+			x.Conclude()
+			x.Response.Header.Reset()
+		}); n != 0 {
+			t.Errorf("%q: %v allocations", coding, n)
+		}
+	}
+	f("")
+	f("gzip")
+	f("deflate")
+	f("bare deflate")
+}
+
+// FuzzLines holds the count of a bulk's actions, by index too, against the scanner that pipelines read bulks with, however
+// the body is cut into pieces.
+func FuzzLines(f *testing.F) {
+	f.Add("{\"index\":{}}\n{\"a\":1}\n{\"delete\":{\"_id\":\"1\"}}\n", 3)
+	f.Add("\n \r\n{ \"delete\" : {}}\r\n{\"update\":{}}\n{\"delete\":1}\n", 1)
+	f.Add("\xef\xbb\xbf{\"delete\":{}}\n{\"index\":{}}\n\n", 7)
+	f.Add(strings.Repeat("{\"index\":{\"_id\":\"long\"}}\n"+strings.Repeat("x", 200)+"\n", 3), 64)
+	f.Add(lines("a", "b", "a")+"{\"\\u0064elete\":{\"_index\":\"\\u0061\"}}\n", 5)
+	f.Add("\xef\xbb\xbf\n{\"index\":{}}\n{}\n", 2)
+	f.Fuzz(func(t *testing.T, body string, piece int) {
+		var call api.Call
+		api.Classify(&call, []byte("POST"), []byte("/of-the-path/_bulk"), nil)
+		count := func(piece int) (int64, []written) {
+			var n indices
+			n.read(&call)
+			var c lineCounter
+			c.reset(false, &n)
+			for rest := []byte(body); len(rest) > 0; {
+				n := min(max(piece, 1), len(rest))
+				_, _ = c.Write(rest[:n])
+				rest = rest[n:]
+			}
+			return c.count(), n.written
+		}
+		got, byIndex := count(piece)
+		want, wantByIndex := count(len(body))
+		if d := cmp.Diff(wantByIndex, byIndex, cmp.AllowUnexported(written{})); got != want || d != "" {
+			t.Fatalf("%d actions in pieces of %d, %d in one:\n%s", got, piece, want, d)
+		}
+		var s bulk.Scanner
+		s.Reset([]byte(body))
+		var n indices
+		n.read(&call)
+		want = 0
+		for s.Next() {
+			a := s.Action()
+			want++
+			n.write(a.Index, int64(a.End-a.Start))
+			if a.Verb == bulk.Other || a.End-a.Start > longestAction {
+				return // what such an action takes is for nodes to say
+			}
+		}
+		if s.Err() != nil || lastCut(body) {
+			return
+		}
+		if d := cmp.Diff(n.written, byIndex, cmp.AllowUnexported(written{})); got != max(1, want) || d != "" {
+			t.Errorf("%d actions in %q, the scanner finds %d:\n%s", got, body, want, d)
+		}
+	})
+}
+
+// lastCut tells whether the last action of a body may lack its second line: the scanner then does not count it.
+func lastCut(body string) bool {
+	lines := strings.Split(strings.TrimRight(body, "\n"), "\n")
+	return strings.HasPrefix(strings.TrimSpace(strings.TrimPrefix(lines[len(lines)-1], "\xef\xbb\xbf")), "{")
+}
+
+func BenchmarkLines(b *testing.B) {
+	body := []byte(strings.Repeat(lines("logs-1", "logs-2", "b"), 1000))
+	var call api.Call
+	api.Classify(&call, []byte("POST"), []byte("/_bulk"), nil)
+	var n indices
+	var c lineCounter
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		n.read(&call)
+		c.reset(false, &n)
+		_, _ = c.Write(body)
+	}
+}
