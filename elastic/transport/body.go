@@ -1,9 +1,7 @@
 package transport
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -12,10 +10,10 @@ import (
 )
 
 const (
-	// maxChunkLine bounds the line before a chunk: a size and extensions, which nobody uses.
-	maxChunkLine = 1 << 10
 	// minBody is the first size of a buffer for a body of unknown length.
 	minBody = 4 << 10
+	// chunkRoom bounds the buffer for what stands around chunks.
+	chunkRoom = 64 << 10
 )
 
 // errStreamClosed is what Stream.Read returns after Close.
@@ -25,12 +23,9 @@ var errStreamClosed = errors.New("answer's body is closed")
 type state uint8
 
 const (
-	inLength  state = iota // left bytes, then the end
-	toClose                // everything until the node closes
-	chunkSize              // a line with the size of a chunk
-	inChunk                // left bytes of a chunk
-	chunkEnd               // the line end behind a chunk
-	trailer                // lines until an empty one
+	inLength state = iota // left bytes, then the end
+	toClose               // everything until the node closes
+	inChunks              // as chunks say
 )
 
 // A body reads the body of an answer. It lives in the Response and holds the connection until it ends.
@@ -41,6 +36,7 @@ type body struct {
 	written  int64  // of the request, for the Error
 	prefix   []byte // read before the body turned out to be too long for Response.Body
 	state    state
+	chunks   wire.Chunks
 	left     int64
 	deadline int64 // for all of it; 0 = none
 	waited   int64 // nanoseconds spent waiting for bytes in this window of Options.MinRate, negative if that does not hold
@@ -68,16 +64,17 @@ func (c *conn) readBody(req *Request, resp *Response, framing wire.Framing, whol
 		}
 		b.left = 0
 	case framing.Chunked:
-		b.state = chunkSize
+		b.state = inChunks
 	case framing.Length < 0:
 		b.state, b.reusable = toClose, false
 	}
+	resp.memory = req.Memory
 	limit := c.node.o.MaxBufferedBody
 	if b.state == inLength && b.left == 0 {
 		b.finish()
 		return nil
 	}
-	if streamed || b.state == inLength && b.left > limit {
+	if streamed || b.state == inLength && (b.left > limit || !resp.room(b.left)) {
 		resp.Stream = b
 		return nil
 	}
@@ -125,7 +122,15 @@ func (b *body) readUnknown(limit int64) error {
 	buf := b.resp.buf[:0]
 	for {
 		if len(buf) == cap(buf) {
-			buf = slices.Grow(buf, max(minBody, len(buf)))
+			if grown := max(minBody, 2*len(buf)); !b.resp.room(int64(grown)) {
+				limit = int64(len(buf)) - 1
+			} else {
+				buf = slices.Grow(buf, grown-len(buf))
+			}
+		}
+		if int64(len(buf)) > limit {
+			b.prefix, b.resp.Stream = buf, b
+			return nil
 		}
 		n, err := b.next(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -137,9 +142,6 @@ func (b *body) readUnknown(limit int64) error {
 			return nil
 		case err != nil:
 			return err
-		case int64(len(buf)) > limit:
-			b.prefix, b.resp.Stream = buf, b
-			return nil
 		}
 	}
 }
@@ -206,6 +208,7 @@ func (b *body) drop() {
 
 // next reads a piece of the body into p, which is not empty. It returns io.EOF at the end, without bytes.
 func (b *body) next(p []byte) (int, error) {
+	s := b.c.scratch
 	for {
 		switch b.state {
 		case inLength:
@@ -219,34 +222,24 @@ func (b *body) next(p []byte) (int, error) {
 				err = nil
 			}
 			return n, err
-		case chunkSize:
-			line, err := b.line(maxChunkLine)
-			if err != nil {
+		case inChunks:
+			n, err := b.chunks.Frame(s.in[s.r:s.w])
+			s.r += n
+			switch {
+			case err != nil:
 				return 0, err
+			case b.chunks.Done():
+				return 0, io.EOF
+			case b.chunks.Left() > 0:
+				n, err := b.pull(p[:min(int64(len(p)), b.chunks.Left())])
+				b.chunks.Took(n)
+				return n, unexpected(err)
 			}
-			if b.left, err = parseChunkSize(line); err != nil {
-				return 0, err
+			s.room(chunkRoom)
+			if n, err = b.fill(s.in[s.w:]); err != nil {
+				return 0, unexpected(err)
 			}
-			b.state = inChunk
-			if b.left == 0 {
-				b.state = trailer
-			}
-		case inChunk:
-			if b.left == 0 {
-				b.state = chunkEnd
-				continue
-			}
-			return b.take(p)
-		case chunkEnd:
-			if _, err := b.line(len("\r\n")); err != nil {
-				return 0, err
-			}
-			b.state = chunkSize
-		case trailer:
-			if err := b.readTrailer(); err != nil {
-				return 0, err
-			}
-			b.state, b.left = inLength, 0
+			s.w += n
 		}
 	}
 }
@@ -318,80 +311,6 @@ func (b *body) fill(p []byte) (int, error) {
 		}
 		return n, err
 	}
-}
-
-// line reads a line of at most limit bytes and returns it without its line end, which must be CRLF. It is valid until
-// the next read.
-func (b *body) line(limit int) ([]byte, error) {
-	s := b.c.scratch
-	seen := 0
-	for {
-		if i := bytes.IndexByte(s.in[s.r+seen:s.w], '\n'); i >= 0 {
-			line := s.in[s.r : s.r+seen+i]
-			if len(line)+1 > limit || len(line) == 0 || line[len(line)-1] != '\r' {
-				return nil, fmt.Errorf("%w: line %q", ErrChunk, clip(line))
-			}
-			s.r += len(line) + 1
-			return line[:len(line)-1], nil
-		}
-		seen = s.w - s.r
-		if seen >= limit {
-			return nil, fmt.Errorf("%w: line %q", ErrChunk, clip(s.in[s.r:s.w]))
-		}
-		s.room(limit)
-		n, err := b.fill(s.in[s.w:])
-		if err != nil {
-			return nil, unexpected(err)
-		}
-		s.w += n
-	}
-}
-
-// readTrailer reads the lines behind the last chunk into Response.Trailer.
-func (b *body) readTrailer() error {
-	tail := b.resp.tail[:0]
-	for {
-		line, err := b.line(b.c.node.o.MaxHeadBytes)
-		if err != nil {
-			return err
-		}
-		if len(line) == 0 {
-			break
-		}
-		tail = append(append(tail, line...), '\r', '\n')
-		b.resp.tail = tail
-		if len(tail) > b.c.node.o.MaxHeadBytes {
-			return ErrHeadTooLong
-		}
-	}
-	if err := wire.ParseFields(&b.resp.Trailer, tail); err != nil {
-		return err
-	}
-	b.resp.Trailer.DropHopByHop()
-	b.resp.Trailer.Del("content-length")
-	return nil
-}
-
-// parseChunkSize reads the line before a chunk: a hexadecimal size, then nothing or an extension.
-func parseChunkSize(line []byte) (int64, error) {
-	size, digits := int64(0), 0
-	for _, c := range line {
-		d := wire.HexDigit(c)
-		if d == wire.NoHexDigit {
-			if digits > 0 && c == ';' && wire.ValidValue(line) {
-				return size, nil
-			}
-			return 0, fmt.Errorf("%w: size %q", ErrChunk, clip(line))
-		}
-		if digits++; digits > 15 {
-			return 0, fmt.Errorf("%w: size %q", ErrChunk, clip(line))
-		}
-		size = size<<4 | int64(d)
-	}
-	if digits == 0 {
-		return 0, fmt.Errorf("%w: empty size", ErrChunk)
-	}
-	return size, nil
 }
 
 // unexpected turns an end of the connection into one in the middle of a body.

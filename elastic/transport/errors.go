@@ -17,7 +17,6 @@ var (
 	ErrHeadTooLong = errors.New("head of the answer is too long")
 	ErrInterim     = errors.New("too many interim answers")
 	ErrUpgrade     = errors.New("node switched protocols without being asked")
-	ErrChunk       = errors.New("malformed chunked body")
 )
 
 // A Phase is the part of an exchange in which it failed.

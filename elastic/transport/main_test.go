@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -110,7 +111,7 @@ func readRequest(r *bufio.Reader) (string, error) {
 			return "", err
 		}
 		raw.WriteString(line)
-		n, err := parseChunkSize([]byte(strings.TrimSuffix(line, "\r\n")))
+		n, err := strconv.ParseInt(strings.TrimSuffix(line, "\r\n"), 16, 64)
 		if err != nil {
 			return "", err
 		}

@@ -35,6 +35,14 @@ type Request struct {
 	Deadline    time.Time     // for the whole exchange, until the last byte of the answer; zero = none
 	HeadTimeout time.Duration // in place of Options.HeadTimeout if > 0; none if < 0
 	Reuse       ReusePolicy
+	Memory      Memory // what a body that is kept in memory is counted in; may be nil
+}
+
+// A Memory bounds what bodies take together. Acquire takes n bytes or returns false; an answer for which there is no room
+// becomes a Stream.
+type Memory interface {
+	Acquire(n int64) bool
+	Release(n int64)
 }
 
 // An Interrupter is a Request.Stream that can be told to give up. Do calls Interrupt, from another goroutine, when the

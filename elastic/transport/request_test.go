@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -131,7 +132,7 @@ func TestRequestBodySizes(t *testing.T) {
 			var plain strings.Builder
 			for got != "" {
 				line, rest, _ := strings.Cut(got, "\r\n")
-				k, err := parseChunkSize([]byte(line))
+				k, err := strconv.ParseInt(line, 16, 64)
 				if err != nil {
 					t.Fatal(err)
 				}

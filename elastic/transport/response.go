@@ -24,8 +24,7 @@ type Response struct {
 	// Stream is set for a body above Options.MaxBufferedBody and for text/event-stream. It must be read to io.EOF or
 	// closed, by one goroutine; Close before io.EOF closes the connection. A body that the node cut off ends with an
 	// *Error around io.ErrUnexpectedEOF.
-	Stream  io.ReadCloser
-	Trailer wire.Header // complete when the body is
+	Stream io.ReadCloser
 
 	Reused          bool          // the connection had served before
 	WarningsDropped int           // Warning fields left out because the head was over Options.MaxHeadBytes
@@ -33,10 +32,27 @@ type Response struct {
 	Connected       time.Duration // dialling and TLS handshake
 	FirstByte       time.Duration // from the first write until the first byte of the answer
 
+	memory Memory
+	held   int64 // bytes taken from memory
+
 	buf  []byte // backs Body
 	head []byte // backs Reason and Header
-	tail []byte // backs Trailer
 	body body   // is Stream, and reads Body
+}
+
+// freeBody is what a body may take without asking Request.Memory.
+const freeBody = 64 << 10
+
+// room tells whether a body may take n bytes in all, and takes them.
+func (r *Response) room(n int64) bool {
+	if n <= freeBody || n <= r.held || r.memory == nil {
+		return true
+	}
+	if !r.memory.Acquire(n - r.held) {
+		return false
+	}
+	r.held = n
+	return true
 }
 
 // TakeBody hands Body and its memory over to the caller.
@@ -58,9 +74,11 @@ func (r *Response) Reset() {
 	if r.Stream != nil {
 		_ = r.Stream.Close()
 	}
-	*r = Response{Header: r.Header, Trailer: r.Trailer, buf: kept(r.buf), head: kept(r.head), tail: kept(r.tail)}
+	if r.held > 0 {
+		r.memory.Release(r.held)
+	}
+	*r = Response{Header: r.Header, buf: kept(r.buf), head: kept(r.head)}
 	r.Header.Reset()
-	r.Trailer.Reset()
 }
 
 // kept returns buf empty, or nil if it is too large to be kept.

@@ -28,14 +28,13 @@ func withoutLength(fields string) string {
 
 // answer is what a test expects of a Response.
 type answer struct {
-	Status  int
-	Reason  string
-	Header  string
-	Length  int64
-	Body    string
-	Trailer string
-	Stream  bool
-	Pooled  bool // the connection went back to the pool
+	Status int
+	Reason string
+	Header string
+	Length int64
+	Body   string
+	Stream bool
+	Pooled bool // the connection went back to the pool
 }
 
 func read(t testing.TB, n *Node, resp *Response) answer {
@@ -51,7 +50,6 @@ func read(t testing.TB, n *Node, resp *Response) answer {
 		}
 		a.Body = string(b)
 	}
-	a.Trailer = fieldsOf(&resp.Trailer)
 	a.Pooled = n.Stats().Idle == 1
 	return a
 }
@@ -77,7 +75,7 @@ func TestAnswerBuffered(t *testing.T) {
 	f("GET", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\nab\nA;x=y\n0123456789\n0\n\n",
 		answer{Status: 200, Reason: "OK", Length: 12, Body: "ab0123456789", Pooled: true})
 	f("GET", "HTTP/1.1 200 OK\ntransfer-encoding: Chunked\nTrailer: Took\n\n1\na\n000\nTook: 5\nx: y\n\n",
-		answer{Status: 200, Reason: "OK", Length: 1, Body: "a", Trailer: "Took: 5\nx: y\n", Pooled: true})
+		answer{Status: 200, Reason: "OK", Length: 1, Body: "a", Pooled: true})
 	f("GET", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n0\n\n", answer{Status: 200, Reason: "OK", Pooled: true})
 
 	// Ended by the end of the connection, which is therefore gone.
@@ -122,7 +120,7 @@ func TestAnswerStreamed(t *testing.T) {
 	f("HTTP/1.1 200 OK\nContent-Length: 4\n\nabcd", answer{Length: 4, Body: "abcd", Pooled: true})
 	f("HTTP/1.1 200 OK\nContent-Length: 4\n\nabcde", answer{Length: 4, Body: "abcd"})
 	f("HTTP/1.1 200 OK\nContent-Length: 4\nConnection: close\n\nabcd", answer{Length: 4, Body: "abcd"})
-	f("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n3\nabc\n2\nde\n0\nT: 1\n\n", answer{Length: -1, Body: "abcde", Trailer: "T: 1\n", Pooled: true})
+	f("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n3\nabc\n2\nde\n0\nT: 1\n\n", answer{Length: -1, Body: "abcde", Pooled: true})
 	f("HTTP/1.1 200 OK\n\nabcdefgh", answer{Length: -1, Body: "abcdefgh"})
 	f("HTTP/1.1 200 OK\nContent-Type: Text/Event-Stream;charset=utf-8\nContent-Length: 2\n\nab",
 		answer{Header: "Content-Type: Text/Event-Stream;charset=utf-8\n", Length: 2, Body: "ab", Pooled: true})
@@ -173,20 +171,66 @@ func TestFaultyAnswers(t *testing.T) {
 	f(chunked+"0\r\nT: 1\r\n", io.ErrUnexpectedEOF)
 
 	// Chunks that others would read in another way.
-	f(chunked+"2\nab\r\n0\r\n\r\n", ErrChunk)
-	f(chunked+"2\r\nab\n0\r\n\r\n", ErrChunk)
-	f(chunked+"2\r\nabc\r\n0\r\n\r\n", ErrChunk)
+	f(chunked+"2\nab\r\n0\r\n\r\n", wire.ErrChunk)
+	f(chunked+"2\r\nab\n0\r\n\r\n", wire.ErrChunk)
+	f(chunked+"2\r\nabc\r\n0\r\n\r\n", wire.ErrChunk)
 	f("\x00\x00\x12\x04\x00", wire.ErrStatusLine) // HTTP/2, and no end of a line in sight
-	f(chunked+"\r\n\r\n", ErrChunk)
-	f(chunked+";x\r\n\r\n", ErrChunk)
-	f(chunked+"0x2\r\nab\r\n0\r\n\r\n", ErrChunk)
-	f(chunked+"+2\r\nab\r\n0\r\n\r\n", ErrChunk)
-	f(chunked+"2 \r\nab\r\n0\r\n\r\n", ErrChunk)
-	f(chunked+"2;\rx\r\nab\r\n0\r\n\r\n", ErrChunk)
-	f(chunked+"fffffffffffffffff\r\n", ErrChunk)
-	f(chunked+"2;"+strings.Repeat("x", 2<<10)+"\r\nab\r\n0\r\n\r\n", ErrChunk)
+	f(chunked+"\r\n\r\n", wire.ErrChunk)
+	f(chunked+";x\r\n\r\n", wire.ErrChunk)
+	f(chunked+"0x2\r\nab\r\n0\r\n\r\n", wire.ErrChunk)
+	f(chunked+"+2\r\nab\r\n0\r\n\r\n", wire.ErrChunk)
+	f(chunked+"2 \r\nab\r\n0\r\n\r\n", wire.ErrChunk)
+	f(chunked+"2;\rx\r\nab\r\n0\r\n\r\n", wire.ErrChunk)
+	f(chunked+"fffffffffffffffff\r\n", wire.ErrChunk)
+	f(chunked+"2;"+strings.Repeat("x", 2<<10)+"\r\nab\r\n0\r\n\r\n", wire.ErrChunk)
 	f(chunked+"0\r\nT : 1\r\n\r\n", wire.ErrFieldName)
-	f(chunked+"0\r\n"+strings.Repeat("T: "+strings.Repeat("x", 100)+"\r\n", 170)+"\r\n", ErrHeadTooLong)
+	f(chunked+"0\r\n"+strings.Repeat("T: "+strings.Repeat("x", 100)+"\r\n", 170)+"\r\n", wire.ErrChunk)
+}
+
+// room is a Memory of so many bytes.
+type room struct{ left int64 }
+
+func (r *room) Acquire(n int64) bool {
+	if n > r.left {
+		return false
+	}
+	r.left -= n
+	return true
+}
+
+func (r *room) Release(n int64) { r.left += n }
+
+// An answer for which there is no memory passes as a stream, and what was taken comes back.
+func TestAnswersWithinMemory(t *testing.T) {
+	f := func(head, body string, memory int64, streamed bool) {
+		t.Helper()
+		n := node(t, Options{Addr: script(t, "HTTP/1.1 200 OK\r\n"+head+"\r\n\r\n"+body)})
+		m := &room{memory}
+		req := get("/")
+		req.Memory = m
+		resp := do(t, n, req)
+		got := resp.Body
+		if resp.Stream != nil {
+			var err error
+			if got, err = io.ReadAll(resp.Stream); err != nil {
+				t.Error(err)
+			}
+		}
+		if (resp.Stream != nil) != streamed || len(got) != 200_000 {
+			t.Errorf("%s with %d bytes of memory: streamed %v, %d bytes", head, memory, resp.Stream != nil, len(got))
+		}
+		if resp.Reset(); m.left != memory {
+			t.Errorf("%s: %d of %d bytes of memory came back", head, m.left, memory)
+		}
+	}
+	plain := strings.Repeat("x", 200_000)
+	chunked := "30d40\r\n" + plain + "\r\n0\r\n\r\n"
+	for _, memory := range []int64{0, 100_000, 150_000} {
+		f("Content-Length: 200000", plain, memory, true)
+		f("Transfer-Encoding: chunked", chunked, memory, true)
+	}
+	f("Content-Length: 200000", plain, 200_000, false)
+	f("Transfer-Encoding: chunked", chunked, 1<<20, false)
 }
 
 func TestTruncatedStream(t *testing.T) {

@@ -14,7 +14,6 @@ const (
 	maxInline = 64 << 10  // a body up to this fits the socket's buffers; while a longer one is sent the answer is awaited
 	slice     = 256 << 10 // the most that is written under one WriteTimeout
 	chunk     = 32 << 10  // of a stream, and the most that is read of it at once
-	chunkHead = 6         // hexadecimal size of a chunk and its line end
 )
 
 // A sending is what became of a request.
@@ -200,10 +199,10 @@ func (c *conn) sendStream(req *Request, s *sending) {
 	if s.err != nil {
 		return
 	}
-	buf := make([]byte, chunkHead+chunk+2)
+	buf := make([]byte, wire.ChunkRoom+chunk+wire.ChunkEnd)
 	left := req.StreamLength
 	for left != 0 {
-		data := buf[chunkHead : chunkHead+chunk]
+		data := buf[wire.ChunkRoom : wire.ChunkRoom+chunk]
 		if left > 0 {
 			data = data[:min(int64(len(data)), left)]
 		}
@@ -214,7 +213,7 @@ func (c *conn) sendStream(req *Request, s *sending) {
 		case left > 0:
 			left -= int64(n)
 		case n > 0:
-			part = frame(buf, n)
+			part = wire.FrameChunk(buf, n)
 		}
 		if n > 0 {
 			var m int64
@@ -245,15 +244,4 @@ func (c *conn) sendStream(req *Request, s *sending) {
 		m, s.err = c.write([]byte("0\r\n\r\n"), nil, c.writeLimit(req, c.node.clock()))
 		s.written += m
 	}
-}
-
-// frame makes a chunk of the n bytes of data in buf, which has room for what stands around them.
-func frame(buf []byte, n int) []byte {
-	var digits [chunkHead - 2]byte
-	size := strconv.AppendInt(digits[:0], int64(n), 16)
-	start := chunkHead - 2 - len(size)
-	copy(buf[start:], size)
-	copy(buf[chunkHead-2:], "\r\n")
-	copy(buf[chunkHead+n:], "\r\n")
-	return buf[start : chunkHead+n+2]
 }

@@ -127,6 +127,7 @@ type elasticsearch struct {
 	pool    elastic.PoolOptions
 	live    *elastic.Cluster
 	tracker *generation.Tracker // of what changes in the cluster, for caches
+	memory  transport.Memory    // for answers, with all other bodies; nil without a bound
 	leave   func()              // the tracker
 	calls   sync.Pool           // of *call
 	callers maphash.Seed        // of Call.Caller
@@ -223,6 +224,9 @@ func warnClassic(b *flows.Builder, c *ElasticsearchConfig, cluster *elastic.Clus
 
 // Start opens the cluster, or takes over the one of the configuration before.
 func (f *elasticsearch) Start(rt *flows.Runtime) error {
+	if rt.Budget != nil {
+		f.memory = rt.Budget
+	}
 	if !f.cluster.Enabled {
 		return nil
 	}
@@ -329,6 +333,7 @@ func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
 		ip := r.ClientIP.As16()
 		c.Caller = maphash.Bytes(f.callers, ip[:])
 	}
+	c.Memory = f.memory
 	body, whole, err := f.body(r)
 	if err != nil {
 		return err
