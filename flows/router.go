@@ -17,7 +17,6 @@ type Router struct {
 	fallback target
 	tracing  *Flow
 	off      bool // no entry may use it
-
 }
 
 // A target is where a rule leads: one or more flows that run as one chain.

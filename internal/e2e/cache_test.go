@@ -88,8 +88,10 @@ func (c *cacheTest) equal(target, body string) (status string) {
 // sameSearches are spellings of one search: the node is asked once.
 func (c *cacheTest) sameSearches() {
 	for _, spellings := range [][]string{
-		{`{"size":2,"sort":["k"],"query":{"bool":{"filter":[{"term":{"a":1}}],"must":[]}}}`,
-			`{"query":{"bool":{"must":[],"filter":[{"term":{"\u0061":1}}]}}, "sort":["k"], "size":2}`},
+		{
+			`{"size":2,"sort":["k"],"query":{"bool":{"filter":[{"term":{"a":1}}],"must":[]}}}`,
+			`{"query":{"bool":{"must":[],"filter":[{"term":{"\u0061":1}}]}}, "sort":["k"], "size":2}`,
+		},
 		{`{"size":0,"aggs":{"k":{"terms":{"field":"k"}}}}`, `{"aggs":{"k":{"terms":{"field":"k"}}},"size":0,"timeout":"30s"}`},
 	} {
 		c.equal("/cached-1/_search", spellings[0])
