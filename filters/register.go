@@ -36,6 +36,7 @@ func Register(r *flows.Registry) {
 	flows.Register(r, limit.RequestHostLimiter())
 	flows.Register(r, limit.RequestAPIKeyLimiter())
 	flows.Register(r, limit.ContextLimiter())
+	flows.Register(r, limit.BulkRequestThrottle())
 	flows.Register(r, log.RequestLogging())
 	flows.Register(r, route.Flow())
 	flows.Register(r, transform.RequestHeaderFilter())

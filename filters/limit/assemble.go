@@ -67,7 +67,7 @@ func assemble(b *flows.Builder, c RateLimitConfig, at func(list string, i int) *
 // fairness reads who takes turns.
 func (a *assembly) fairness() {
 	a.fairBy = parseSelectors(a.p, a.b.Node("fair_by"), a.config.FairBy)
-	if a.config.OnLimit == "wait" {
+	if a.config.OnLimit == "wait" || slices.ContainsFunc(a.config.Limits, func(l RateLimitLimit) bool { return l.OnLimit == "wait" }) {
 		return
 	}
 	for _, name := range []string{"max_wait", "max_waiting", "fair_by"} {
@@ -75,6 +75,17 @@ func (a *assembly) fairness() {
 			a.p.Warnf(n, "%s has no effect without on_limit: wait", name)
 		}
 	}
+}
+
+// patience returns how long requests wait for a limit.
+func (a *assembly) patience(onLimit string, maxWait *conf.Duration) time.Duration {
+	switch {
+	case cmp.Or(onLimit, a.config.OnLimit) != "wait":
+		return 0
+	case maxWait != nil:
+		return maxWait.Std()
+	}
+	return a.config.MaxWait.Std()
 }
 
 // parseSelectors reads a list of selectors that need no pattern.
@@ -96,14 +107,17 @@ func parseSelectors(p *conf.Problems, n *conf.Node, list conf.Strings) []selecto
 	return out
 }
 
-func newLimit(name string) *limit {
-	return &limit{name: name, quoted: quoted(name), own: -1, missing: "anonymous", cost: Costs{all: 1}}
+func (a *assembly) newLimit(name string) *limit {
+	return &limit{
+		name: name, quoted: quoted(name), own: -1, missing: "anonymous", cost: Costs{all: 1},
+		message: a.config.Message, status: a.config.Status, patience: a.patience("", nil),
+	}
 }
 
 // addRule adds the limit of a rule.
 func (a *assembly) addRule(n *conf.Node, i int) {
 	c := &a.config.Rules[i]
-	l := newLimit(cmp.Or(c.Name, "rule_"+strconv.Itoa(i+1)))
+	l := a.newLimit(cmp.Or(c.Name, "rule_"+strconv.Itoa(i+1)))
 	a.limits = append(a.limits, l)
 	pat := pattern{re: c.Pattern.Regexp}
 	if c.Group != "" && pat.re != nil {
@@ -127,8 +141,15 @@ func (a *assembly) addRule(n *conf.Node, i int) {
 // addLimit adds a limit of the list.
 func (a *assembly) addLimit(n *conf.Node, i int) {
 	c := &a.config.Limits[i]
-	l := newLimit(cmp.Or(c.Name, "limit_"+strconv.Itoa(i+1)))
+	l := a.newLimit(cmp.Or(c.Name, "limit_"+strconv.Itoa(i+1)))
 	l.index, l.unit, l.cost, l.missing, l.unlimited = c.Index, units[c.Unit], c.Cost, c.Missing, c.only
+	l.bulks, l.except, l.patience, l.message = c.bulks, c.except, a.patience(c.OnLimit, c.MaxWait), cmp.Or(c.Message, l.message)
+	if c.Status != nil {
+		l.status = *c.Status
+	}
+	if c.MaxWait != nil && l.patience == 0 {
+		a.p.Warnf(n.At("max_wait"), "max_wait has no effect without on_limit: wait")
+	}
 	a.limits = append(a.limits, l)
 	a.readKey(n, l, c)
 	a.indices = a.indices || len(c.Index) > 0
@@ -222,7 +243,7 @@ func (a *assembly) shape(n *conf.Node, l *limit, b *budget, amount float64, per 
 		return
 	}
 	b.rate, b.identity = rate, rate+"\x00"+strconv.FormatInt(atOnce, 10)
-	b.reason = a.config.Message
+	b.reason = l.message
 	if b.reason == "" {
 		b.reason = "[" + l.name + "] " + rate + " exceeded; retry in "
 	}
@@ -267,7 +288,7 @@ func (a *assembly) addOverrides(n *conf.Node, l *limit, c *RateLimitLimit) {
 // namelessRefusal is the answer to a request that lacks a value of a key, where such requests are refused.
 func (a *assembly) namelessRefusal(l *limit, c *RateLimitLimit) *elastic.Error {
 	reason := fmt.Sprintf("[%s] needs %s, which the request lacks", l.name, strings.Join(c.Key, ", "))
-	return (&elastic.Error{Status: a.config.Status, Type: a.config.Type, Reason: reason}).Prepared()
+	return (&elastic.Error{Status: l.status, Type: a.config.Type, Reason: reason}).Prepared()
 }
 
 func noGroup(p *conf.Problems, n *conf.Node, re conf.Regexp, group string) {

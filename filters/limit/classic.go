@@ -13,9 +13,9 @@ import (
 type ClassicLimitConfig struct {
 	// Length of time that the numbers are for.
 	Interval conf.Duration `conf:"interval" min:"1ms"`
-	// Requests in that time, in the long run.
+	// Requests in that time, in the long run; of bulk_request_throttle documents.
 	MaxRequests *int64 `conf:"max_requests" min:"1"`
-	// Requests that may come at once after rest; by default max_requests.
+	// Requests, or documents, that may come at once after rest; by default max_requests.
 	BurstRequests *int64 `conf:"burst_requests" min:"1"`
 	// Bytes of request bodies in that time, in the long run.
 	MaxBytes *conf.Bytes `conf:"max_bytes" min:"1"`
@@ -37,6 +37,9 @@ type ClassicLimitConfig struct {
 	// Log refusals.
 	LogWarnMessage bool `conf:"log_warn_message"`
 }
+
+// SetDefaults makes c a limit by the second whose requests wait.
+func (c *ClassicLimitConfig) SetDefaults() { *c = defaultClassicLimit() }
 
 func defaultClassicLimit() ClassicLimitConfig {
 	return ClassicLimitConfig{Interval: conf.Duration(time.Second), Action: "retry", Status: 429, RetryDelay: 10, MaxRetryTimes: 1000}
@@ -237,47 +240,121 @@ func ContextLimiter() flows.Factory[ContextLimiterConfig] {
 	}
 }
 
+// BulkRequestThrottleConfig is the configuration of bulk_request_throttle.
+type BulkRequestThrottleConfig struct {
+	// Limits by the name of an index, or by a pattern. They are of what the lines of a bulk write, or, where a line names no
+	// index, the path. Each index that a pattern is for has a budget of its own. Where several are for one index its name counts,
+	// or else the first pattern.
+	Indices map[string]ClassicLimitConfig `conf:"indices,required"`
+}
+
+// BulkRequestThrottle declares the filter bulk_request_throttle.
+func BulkRequestThrottle() flows.Factory[BulkRequestThrottleConfig] {
+	return flows.Factory[BulkRequestThrottleConfig]{
+		Name: "bulk_request_throttle", Family: "limit",
+		Summary: "Is rate_limit with the key index for bulks, under its classic name.",
+		Default: func() BulkRequestThrottleConfig { return BulkRequestThrottleConfig{} },
+		Build:   buildBulkRequestThrottle,
+		Examples: []flows.Example{
+			{Title: "Documents of one index, bytes of some others", YAML: `- bulk_request_throttle:
+    indices:
+      test: {max_requests: 5, action: drop, message: "test writing too fast", log_warn_message: true}
+      filebeat-*: {max_bytes: 512, action: drop, message: "filebeat indices writing too fast", log_warn_message: true}`},
+			{Title: "Let bulks wait for 20,000 documents a second", YAML: `- bulk_request_throttle:
+    indices:
+      "*": {max_requests: 20000, retry_delay_in_ms: 100, max_retry_times: 10}`},
+		},
+	}
+}
+
+func buildBulkRequestThrottle(b *flows.Builder, c BulkRequestThrottleConfig) flows.Filter {
+	r := defaultRateLimit()
+	names := b.Node("indices").Keys() // in the order in which they are written
+	if len(names) == 0 {
+		b.Errorf("indices", "no indices: the filter would let everything pass")
+		return nil
+	}
+	isPattern := func(name string) bool { return strings.Contains(name, "*") }
+	earlier := slices.DeleteFunc(slices.Clone(names), isPattern)
+	var places []*conf.Node
+	for _, name := range names {
+		one, at := c.Indices[name], b.Node("indices").Get(name)
+		var like RateLimitLimit
+		like.SetDefaults()
+		like.Name, like.Key, like.Index, like.bulks = name+":", conf.Strings{"index"}, conf.Strings{name}, true
+		if isPattern(name) {
+			like.except = slices.Clone(earlier)
+			earlier = append(earlier, name)
+		}
+		limits := one.limits(b.Problems, at, like, "bulk_docs", nil)
+		if len(limits) == 0 {
+			b.Problems.Errorf(at, "neither max_requests nor max_bytes for %s: the limit would let everything pass", name)
+		}
+		for range limits {
+			places = append(places, at)
+		}
+		r.Limits = append(r.Limits, limits...)
+		r.LogRefusals = r.LogRefusals || one.LogWarnMessage
+	}
+	if len(r.Limits) == 0 {
+		return nil
+	}
+	return assemble(b, r, func(_ string, i int) *conf.Node { return places[i] })
+}
+
 // build makes the rate_limit that c stands for. With values only those have a budget, each its own. field is where key and
 // values are configured.
 func (c *ClassicLimitConfig) build(b *flows.Builder, key conf.Strings, field string, values conf.Strings) flows.Filter {
 	r := defaultRateLimit()
-	r.Message, r.Status, r.LogRefusals = c.Message, c.Status, c.LogWarnMessage
-	if c.Action == "retry" {
-		r.OnLimit, r.MaxWait = "wait", conf.Duration(c.RetryDelay*c.MaxRetryTimes*int64(time.Millisecond))
+	r.LogRefusals = c.LogWarnMessage
+	var like RateLimitLimit
+	like.SetDefaults()
+	like.Key, like.only = key, len(values) > 0
+	if len(key) == 1 {
+		like.Missing = "skip"
 	}
-	add := func(name, unit string, most, burst int64, kind conf.Unit) {
-		if most == 0 {
-			if burst > 0 {
-				b.Errorf("burst_"+name, "burst_%s without max_%s, which would be what is limited", name, name)
-			}
-			return
-		}
-		var l RateLimitLimit
-		l.SetDefaults()
-		l.Name, l.Key, l.Unit = name, key, unit
-		if len(key) == 1 {
-			l.Missing = "skip"
-		}
-		l.Rate, l.Burst = conf.Rate{Events: most, Per: c.Interval.Std(), Unit: kind}, &conf.Amount{N: most, Unit: kind}
-		if burst > 0 {
-			l.Burst.N = burst
-		}
-		l.only = len(values) > 0
-		for _, value := range values {
-			l.Overrides = append(l.Overrides, RateLimitOverride{Key: conf.Strings{value}, Rate: &l.Rate, Burst: l.Burst})
-		}
-		r.Limits = append(r.Limits, l)
-	}
-	add("requests", "requests", valueOf(c.MaxRequests), valueOf(c.BurstRequests), conf.Count)
-	add("bytes", "request_bytes", int64(valueOf(c.MaxBytes)), int64(valueOf(c.BurstBytes)), conf.Data)
+	r.Limits = c.limits(b.Problems, b.Node(""), like, "requests", values)
 	if len(r.Limits) == 0 {
 		b.Errorf("", "neither max_requests nor max_bytes: the filter would let everything pass")
 		return nil
 	}
-	if c.FailedRetryMessage != "" {
-		b.Warnf("failed_retry_message", "failed_retry_message has no effect: message is the text of all refusals")
-	}
 	return assemble(b, r, func(string, int) *conf.Node { return b.Node(field) })
+}
+
+// limits returns the limits that c, which stands at n, means: of max_requests, counted in a unit, and of max_bytes. What c does
+// not say they have from like, whose name begins theirs.
+func (c *ClassicLimitConfig) limits(p *conf.Problems, n *conf.Node, like RateLimitLimit, counted string, values conf.Strings) []RateLimitLimit {
+	var out []RateLimitLimit
+	add := func(name, unit string, most, burst int64, kind conf.Unit) {
+		if most == 0 {
+			if burst > 0 {
+				p.Errorf(n.At("burst_"+name), "burst_%s without max_%s, which would be what is limited", name, name)
+			}
+			return
+		}
+		l := like
+		l.Name, l.Unit = like.Name+name, unit
+		l.Message, l.Status = c.Message, &c.Status
+		l.Rate, l.Burst = conf.Rate{Events: most, Per: c.Interval.Std(), Unit: kind}, &conf.Amount{N: most, Unit: kind}
+		if burst > 0 {
+			l.Burst.N = burst
+		}
+		l.OnLimit = "reject"
+		if c.Action == "retry" {
+			wait := conf.Duration(c.RetryDelay * c.MaxRetryTimes * int64(time.Millisecond))
+			l.OnLimit, l.MaxWait = "wait", &wait
+		}
+		for _, value := range values {
+			l.Overrides = append(l.Overrides, RateLimitOverride{Key: conf.Strings{value}, Rate: &l.Rate, Burst: l.Burst})
+		}
+		out = append(out, l)
+	}
+	add("requests", counted, valueOf(c.MaxRequests), valueOf(c.BurstRequests), conf.Count)
+	add("bytes", "request_bytes", int64(valueOf(c.MaxBytes)), int64(valueOf(c.BurstBytes)), conf.Data)
+	if c.FailedRetryMessage != "" {
+		p.Warnf(n.At("failed_retry_message"), "failed_retry_message has no effect: message is the text of all refusals")
+	}
+	return out
 }
 
 // valueOf returns what p points to, or zero.

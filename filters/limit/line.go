@@ -31,7 +31,8 @@ type waiter struct {
 
 	charges []Charge // what it waits to be charged, in a room
 	room    *room
-	patient int64 // until when it waits, in a room
+	arrived int64 // in a room
+	until   int64 // when it gives up, in a room
 	class   class // in a gate
 }
 

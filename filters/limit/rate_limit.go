@@ -3,6 +3,7 @@ package limit
 import (
 	"encoding/binary"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -36,10 +37,10 @@ type RateLimitConfig struct {
 	// Share of the keys (callers, indices, …) for which limits are enforced; for the others they only count. It is always
 	// the same keys.
 	Percent conf.Percent `conf:"percent"`
-	// What happens to a request over a limit: reject answers with status and Retry-After; wait lets it wait until it would
-	// pass, at most max_wait.
+	// What happens to a request over a limit that says nothing itself: reject answers with status and Retry-After; wait lets
+	// it wait until it would pass, at most max_wait.
 	OnLimit string `conf:"on_limit" enum:"reject,wait"`
-	// Longest wait with on_limit: wait. A request that would have to wait longer is refused at once.
+	// Longest wait with on_limit: wait, for limits that say none. A request that would have to wait longer is refused at once.
 	MaxWait conf.Duration `conf:"max_wait" min:"1ms"`
 	// Requests that may wait at the same time. When there are more, the caller with most of them gives up a place.
 	MaxWaiting int `conf:"max_waiting" min:"1" max:"1000000"`
@@ -113,8 +114,19 @@ type RateLimitLimit struct {
 	When *conf.Node `conf:"when"`
 	// Other rates for single keys.
 	Overrides []RateLimitOverride `conf:"overrides"`
+	// What happens to a request over this limit, by default what the filter's on_limit says. A request over several limits waits
+	// only if it may for each of them.
+	OnLimit string `conf:"on_limit" enum:"reject,wait"`
+	// Longest wait for this limit, by default the filter's.
+	MaxWait *conf.Duration `conf:"max_wait" min:"1ms"`
+	// Text of this limit's refusals, by default the filter's.
+	Message string `conf:"message"`
+	// Status of this limit's refusals, by default the filter's.
+	Status *int `conf:"status" min:"400" max:"599"`
 
-	only bool // keys without an override are not limited
+	only   bool     // keys without an override are not limited
+	bulks  bool     // only bulks are limited
+	except []string // of index, that other limits are for
 }
 
 // RateLimitOverride is the rate of one key.
@@ -161,6 +173,9 @@ type limit struct {
 	unit      unit
 	cost      Costs
 	missing   string
+	message   string
+	status    int
+	patience  time.Duration  // how long requests wait for it
 	nameless  *elastic.Error // the refusal of a request without a value
 	selectors []selector
 	index     []string
@@ -297,8 +312,8 @@ func (f *rateLimit) Start(rt *flows.Runtime) error {
 			f.hold(b)
 		}
 	}
-	if f.config.OnLimit == "wait" {
-		f.rooms = newRooms(f.table, f.config.MaxWait.Std(), f.config.MaxWaiting)
+	if slices.ContainsFunc(f.limits, func(l *limit) bool { return l.patience > 0 }) {
+		f.rooms = newRooms(f.table, f.config.MaxWaiting)
 	}
 	f.logs = obs.NewThrottle(rt.Logger.With("flow", f.flow, "filter", name), time.Minute)
 	f.release = append(f.release, f.logs.Close)
@@ -381,7 +396,7 @@ func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
 	f.gather(x, s)
 	if (s.bodies || s.byIndex) && s.lacking == nil {
 		// What is refused in any case is refused before its body comes.
-		if i := f.table.Peek(s.charges); i >= 0 && f.rooms == nil && f.config.Mode == "enforce" {
+		if i := f.table.Peek(s.charges); i >= 0 && f.config.Mode == "enforce" && hopeless(s.charges, 0) {
 			return f.refuseCharge(x, s, i)
 		}
 		if err := f.weighBody(x, s); err != nil {
@@ -540,7 +555,8 @@ func (f *rateLimit) addUnits(s *scratch, l *limit, h hit, index []byte, units in
 	}
 	s.bodies = s.bodies || when == withBody
 	s.charges = append(s.charges, Charge{
-		Limit: &b.Limit, Key: key, Cost: times(units, price), Advisory: f.enforced < wholly && xxhash.Sum64(key[idBytes:])%wholly >= f.enforced,
+		Limit: &b.Limit, Key: key, Cost: times(units, price), Patience: l.patience,
+		Advisory: f.enforced < wholly && xxhash.Sum64(key[idBytes:])%wholly >= f.enforced,
 	})
 	s.taken = append(s.taken, taken{l, b, when})
 }
@@ -617,10 +633,10 @@ func (f *rateLimit) logRefusal(x *flows.Exchange, l *limit, what string) {
 func (f *rateLimit) refusal(l *limit, b *budget, d Decision) *elastic.Error {
 	wait := max(1, seconds(d.Wait))
 	e := &elastic.Error{
-		Status: f.config.Status, Type: f.config.Type, Reason: b.reason, RetryAfter: time.Duration(wait) * time.Second,
+		Status: l.status, Type: f.config.Type, Reason: b.reason, RetryAfter: time.Duration(wait) * time.Second,
 		Fields: f.refusalFields(l, b, Decision{Wait: d.Wait}),
 	}
-	if f.config.Message == "" {
+	if l.message == "" {
 		e.Reason += strconv.FormatInt(wait, 10) + "s"
 	}
 	return e

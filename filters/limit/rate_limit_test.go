@@ -49,6 +49,7 @@ func registry(made func(*rateLimit)) *flows.Registry {
 	flows.Register(r, RequestHostLimiter())
 	flows.Register(r, RequestAPIKeyLimiter())
 	flows.Register(r, ContextLimiter())
+	flows.Register(r, BulkRequestThrottle())
 	factory := RateLimit()
 	factory.Build = func(b *flows.Builder, c RateLimitConfig) flows.Filter {
 		f := RateLimit().Build(b, c)

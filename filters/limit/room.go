@@ -13,7 +13,6 @@ import (
 // take turns.
 type rooms struct {
 	table   *Table
-	maxWait time.Duration
 	most    int // that wait
 	seed    maphash.Seed
 	waiting atomic.Int64 // changed under mu
@@ -24,35 +23,46 @@ type rooms struct {
 
 // A room is the line for one key, with the timer that wakes the first of it.
 type room struct {
-	key   string
-	line  line
-	timer *time.Timer
+	key      string
+	patience time.Duration // of those in it
+	line     line
+	timer    *time.Timer
 }
 
-func newRooms(t *Table, maxWait time.Duration, most int) *rooms {
-	return &rooms{table: t, maxWait: maxWait, most: most, seed: maphash.MakeSeed(), open: map[string]*room{}}
+func newRooms(t *Table, most int) *rooms {
+	return &rooms{table: t, most: most, seed: maphash.MakeSeed(), open: map[string]*room{}}
+}
+
+// hopeless tells whether a charge refuses for longer than it may be waited for, with so much of its patience used up.
+func hopeless(charges []Charge, waited time.Duration) bool {
+	for i := range charges {
+		if c := &charges[i]; !c.Decision.OK && !c.Advisory && waited+c.Decision.Wait > c.Patience {
+			return true
+		}
+	}
+	return false
 }
 
 // enter charges all charges together, if need be after a wait. It returns the charge that refuses, or -1, and whether there
 // was a wait.
 func (r *rooms) enter(x *flows.Exchange, charges []Charge, fairBy []selector) (refused int, waited bool) {
 	if r.waiting.Load() == 0 {
-		if refused := r.table.CheckAll(charges); refused < 0 || charges[refused].Decision.Wait > r.maxWait {
+		if refused := r.table.CheckAll(charges); refused < 0 || hopeless(charges, 0) {
 			return refused, false
 		}
 	}
 	w := newWaiter(callerOf(r.seed, x, fairBy))
 	w.charges = charges
-	w.patient = r.table.now() + int64(r.maxWait)
+	w.arrived = r.table.now()
 	r.mu.Lock()
 	refused = r.admit(w)
-	seated := w.turn != nil
+	seated, until := w.turn != nil, w.until
 	r.mu.Unlock()
 	if !seated {
 		return refused, false
 	}
 	before := time.Now()
-	ok := r.wait(x, w)
+	ok := r.wait(x, w, time.Duration(until-w.arrived))
 	x.Trace.Queued += time.Since(before)
 	if ok {
 		return -1, true
@@ -76,7 +86,7 @@ func callerOf(seed maphash.Seed, x *flows.Exchange, by []selector) uint64 {
 func (r *rooms) admit(w *waiter) (refused int) {
 	for i := range w.charges {
 		if room := r.open[string(w.charges[i].Key)]; room != nil { // others wait for the same
-			if refused = r.table.Peek(w.charges); refused >= 0 && w.charges[refused].Decision.Wait > r.maxWait || !r.sit(w, room) {
+			if refused = r.table.Peek(w.charges); refused >= 0 && hopeless(w.charges, 0) || !r.sit(w, room) {
 				return max(refused, i)
 			}
 			return -1
@@ -87,17 +97,17 @@ func (r *rooms) admit(w *waiter) (refused int) {
 		return -1
 	}
 	c := &w.charges[refused]
-	if c.Decision.Wait > r.maxWait || !r.sit(w, r.room(c.Key, c.Decision.Wait)) {
+	if hopeless(w.charges, 0) || !r.sit(w, r.room(c)) {
 		return refused
 	}
 	return -1
 }
 
-// room opens a room for a key.
-func (r *rooms) room(key []byte, wait time.Duration) *room {
-	room := &room{key: string(key)}
+// room opens a room for the key of a charge that refuses.
+func (r *rooms) room(c *Charge) *room {
+	room := &room{key: string(c.Key), patience: c.Patience}
 	r.open[room.key] = room
-	room.timer = time.AfterFunc(wait, func() { r.wake(room) })
+	room.timer = time.AfterFunc(c.Decision.Wait, func() { r.wake(room) })
 	return room
 }
 
@@ -122,10 +132,15 @@ func (r *rooms) sit(w *waiter, in *room) bool {
 		r.rise(loser)
 		loser.verdict <- crowded
 	}
-	in.line.push(w)
-	w.room = in
-	r.waiting.Add(1)
+	r.seat(w, in)
 	return true
+}
+
+// seat puts w at the end of its caller's in a room's line.
+func (r *rooms) seat(w *waiter, in *room) {
+	in.line.push(w)
+	w.room, w.until = in, w.arrived+int64(in.patience)
+	r.waiting.Add(1)
 }
 
 // rise takes w out of its room.
@@ -144,23 +159,42 @@ func (r *rooms) closeIfEmpty(room *room) {
 	}
 }
 
-// wait waits for the verdict on w, for as long as it may and its client is there.
-func (r *rooms) wait(x *flows.Exchange, w *waiter) bool {
-	limit := time.NewTimer(r.maxWait)
+// wait waits for the verdict on w, for as long as the room that it is in lets it, at first so long, and its client is there.
+func (r *rooms) wait(x *flows.Exchange, w *waiter, first time.Duration) bool {
+	limit := time.NewTimer(first)
 	defer limit.Stop()
-	select {
-	case v := <-w.verdict:
-		return v == admitted
-	case <-limit.C:
-	case <-x.Cancel().Done():
+	for {
+		left := false
+		select {
+		case v := <-w.verdict:
+			return v == admitted
+		case <-limit.C:
+		case <-x.Cancel().Done():
+			left = true
+		}
+		more, seated := r.giveUp(w, left)
+		switch {
+		case !seated:
+			return <-w.verdict == admitted
+		case more == 0:
+			return false
+		}
+		limit.Reset(more)
 	}
+}
+
+// giveUp takes w out of its room, unless it has a verdict, or may wait for more in the room that it has come to.
+func (r *rooms) giveUp(w *waiter, left bool) (more time.Duration, seated bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.turn == nil {
-		return <-w.verdict == admitted
+		return 0, false
+	}
+	if more := w.until - r.table.now(); more > 0 && !left {
+		return time.Duration(more), true
 	}
 	r.rise(w)
-	return false
+	return 0, true
 }
 
 // wake lets those of a room pass that can, each in its turn.
@@ -187,15 +221,13 @@ func (r *rooms) wake(room *room) {
 
 // move puts w, which another limit holds up now, into the room of that one.
 func (r *rooms) move(w *waiter, c *Charge) {
-	if r.table.now()+int64(c.Decision.Wait) > w.patient {
+	if hopeless(w.charges, time.Duration(r.table.now()-w.arrived)) {
 		w.verdict <- tooLate
 		return
 	}
 	to := r.open[string(c.Key)]
 	if to == nil {
-		to = r.room(c.Key, c.Decision.Wait)
+		to = r.room(c)
 	}
-	to.line.push(w)
-	w.room = to
-	r.waiting.Add(1)
+	r.seat(w, to)
 }

@@ -2,10 +2,13 @@ package limit
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"weir/flows"
 )
@@ -155,4 +158,45 @@ func TestWaitForTwoLimits(t *testing.T) {
 			t.Error("a room is left open")
 		}
 	})
+}
+
+// TestPatienceOfLimits holds that each limit says for itself whether requests wait for it and how long, whichever holds them up
+// first.
+func TestPatienceOfLimits(t *testing.T) {
+	f := func(limits string, want ...arrival) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			g := newGateway(t, "- rate_limit: {max_wait: 3s, limits: ["+limits+"]}")
+			c := crowd{g: g, start: time.Now()}
+			for range want {
+				c.comes(as("a")(0))
+			}
+			got := c.all()
+			slices.SortStableFunc(got, func(a, b arrival) int { // of one moment those first that passed
+				switch {
+				case a.at != b.at:
+					return int(a.at - b.at)
+				case a.ok == b.ok:
+					return 0
+				case a.ok:
+					return -1
+				}
+				return 1
+			})
+			if d := cmp.Diff(want, got, cmp.AllowUnexported(arrival{})); d != "" {
+				t.Errorf("%s (-want +got):\n%s", limits, d)
+			}
+		})
+	}
+	const second = time.Second
+	f("{name: a, rate: 1/s}", arrival{"a", 0, true}, arrival{"a", 0, false})
+	f("{name: a, rate: 1/s, on_limit: wait}", arrival{"a", 0, true}, arrival{"a", second, true}, arrival{"a", 2 * second, true})
+	f("{name: a, rate: 1/s, on_limit: wait, max_wait: 1500ms}",
+		arrival{"a", 0, true}, arrival{"a", second, true}, arrival{"a", 3 * second / 2, false})
+	f("{name: a, rate: 1/s, on_limit: wait}, {name: b, rate: 1/h, burst: 2, on_limit: reject}", // when its turn comes it is refused
+		arrival{"a", 0, true}, arrival{"a", second, true}, arrival{"a", second, false})
+	// The second waits for a; then b holds it up, for which it may wait for longer.
+	f("{name: a, rate: 1/s, on_limit: wait, max_wait: 1500ms}, {name: b, rate: 2/5s, burst: 1, on_limit: wait}",
+		arrival{"a", 0, true}, arrival{"a", 5 * second / 2, true})
 }

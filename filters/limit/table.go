@@ -73,9 +73,10 @@ func NewTable(maxKeys int, now func() int64) *Table {
 // A Charge is what one exchange costs one key of a limit.
 type Charge struct {
 	Limit    *Limit
-	Key      []byte // read, not kept
-	Cost     int64  // 0 if it is known only afterwards; see Bill
-	Advisory bool   // refuses nothing; if its limit is reached it is not charged, and the others are
+	Key      []byte        // read, not kept
+	Cost     int64         // 0 if it is known only afterwards; see Bill
+	Advisory bool          // refuses nothing; if its limit is reached it is not charged, and the others are
+	Patience time.Duration // how long an exchange may wait for it, in rooms
 	Decision Decision
 
 	shard int
