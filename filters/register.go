@@ -39,6 +39,7 @@ func Register(r *flows.Registry) {
 	flows.Register(r, limit.BulkRequestThrottle())
 	flows.Register(r, log.RequestLogging())
 	flows.Register(r, route.Flow())
+	flows.Register(r, transform.Mount())
 	flows.Register(r, transform.RequestHeaderFilter())
 	flows.Register(r, transform.RewriteAddresses())
 	flows.Register(r, transform.SetResponseHeader())

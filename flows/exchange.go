@@ -155,6 +155,13 @@ func (r *Request) setTarget(target []byte) {
 	}
 }
 
+// Retarget makes x a request for another target, which must live as long as the exchange. What was worked out of the old
+// one is forgotten.
+func (x *Exchange) Retarget(target []byte) {
+	x.Request.setTarget(target)
+	x.classified, x.path = false, x.path[:0]
+}
+
 // Cancel returns the handle that fires when the client has left. From the first call on the client is looked after.
 func (x *Exchange) Cancel() *wire.Cancel {
 	if !x.watched && x.conn != nil && !x.Tracing {
