@@ -38,6 +38,7 @@ func Register(r *flows.Registry) {
 	flows.Register(r, limit.ContextLimiter())
 	flows.Register(r, limit.BulkRequestThrottle())
 	flows.Register(r, log.RequestLogging())
+	flows.Register(r, log.TraceContext())
 	flows.Register(r, route.Flow())
 	flows.Register(r, transform.Mount())
 	flows.Register(r, transform.RequestHeaderFilter())

@@ -28,7 +28,7 @@ type Template struct {
 const (
 	// templateVersion is raised with every change of requests.json. A template of the same or a higher version is left as it
 	// is, so that people can have their own.
-	templateVersion = 1
+	templateVersion = 2
 	// classicPattern are the indices that the classic configuration writes its records to.
 	classicPattern = "gateway_requests*"
 	// templateWait is how long one attempt to install templates may take.

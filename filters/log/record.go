@@ -28,18 +28,21 @@ const (
 type encoder struct {
 	buf     []byte
 	scratch []byte
+	body    []byte // a body without its secrets
+	redact  redactor
+	shape   shaper
 }
 
 func (e *encoder) release() {
-	if cap(e.buf) <= maxKept {
+	if max(cap(e.buf), cap(e.body), cap(e.shape.canonical), cap(e.shape.text)) <= maxKept {
 		encoders.Put(e)
 	}
 }
 
 // fields are the header fields of a request that a record has.
 type fields struct {
-	agent, opaqueID, traceParent, coding []byte
-	size                                 int // of the head, in bytes
+	agent, opaqueID, traceParent, coding, authorization []byte
+	size                                                int // of the head, in bytes
 }
 
 func fieldsOf(r *flows.Request) fields {
@@ -55,14 +58,16 @@ func fieldsOf(r *flows.Request) fields {
 			f.traceParent = h.Value
 		case wire.EqualFold(h.Name, "content-encoding"):
 			f.coding = h.Value
+		case wire.EqualFold(h.Name, "authorization"):
+			f.authorization = h.Value
 		}
 	}
 	return f
 }
 
 // record returns the record of x as one line of JSON with fields of the Elastic Common Schema. Times are in nanoseconds, as
-// event.duration is there. It is valid until the next call.
-func (e *encoder) record(x *flows.Exchange, fault *elastic.Error, names *ids, c *RequestLoggingConfig) []byte {
+// event.duration is there. share is the part of such exchanges that have a record. It is valid until the next call.
+func (e *encoder) record(x *flows.Exchange, fault *elastic.Error, names *ids, c *settings, share float64) []byte {
 	head := fieldsOf(&x.Request)
 	status := statusOf(x, fault)
 	e.buf = append(e.buf[:0], `{"@timestamp":"`...)
@@ -84,7 +89,7 @@ func (e *encoder) record(x *flows.Exchange, fault *elastic.Error, names *ids, c 
 	e.raw(`}`)
 	e.client(x, &head)
 	e.elasticsearch(x.Call(), head.opaqueID)
-	e.weir(x)
+	e.weir(x, &head, c, share)
 	if fault != nil {
 		e.raw(`,"error":{"type":`)
 		e.text(bytesOf(fault.Type))
@@ -126,7 +131,7 @@ func messageOf(fault *elastic.Error) string {
 	return fault.Reason + ": " + obs.RedactError(fault.Cause).Error()
 }
 
-func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *RequestLoggingConfig) {
+func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *settings) {
 	read, known := x.RequestBytes, x.Tracing
 	if !known {
 		read = x.Request.Body.Len()
@@ -144,7 +149,7 @@ func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *RequestLo
 		e.number("bytes", int64(head.size)+read)
 		e.raw(`,"body":{"bytes":`)
 		e.int(read)
-		if content := bodyOf(&x.Request.Body, int64(c.RequestBody), head.coding, x.Call()); content != nil {
+		if content := e.bodyOf(&x.Request.Body, int64(c.RequestBody), head.coding, x.Call(), c.hide); content != nil {
 			e.raw(`,"content":`)
 			e.buf = appendText(e.buf, content, len(content))
 		}
@@ -156,7 +161,7 @@ func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *RequestLo
 		e.number("bytes", x.ResponseBytes)
 	}
 	coding := x.Response.Header.Get("content-encoding")
-	if content := bodyOf(&x.Response.Body, int64(c.ResponseBody), coding, x.Call()); content != nil {
+	if content := e.bodyOf(&x.Response.Body, int64(c.ResponseBody), coding, x.Call(), c.hide); content != nil {
 		e.raw(`,"body":{"content":`)
 		e.buf = appendText(e.buf, content, len(content))
 		e.raw(`}`)
@@ -164,20 +169,36 @@ func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *RequestLo
 	e.raw(`}}`)
 }
 
-// bodyOf returns the beginning of a body for a record. It is nil where none is wanted, where the body is not in memory or
-// not plain, and for APIs to which callers send secrets.
-func bodyOf(b *flows.Body, most int64, coding []byte, call *api.Call) []byte {
-	if most == 0 || !b.Buffered() || secretAPI(call.Name) || len(coding) > 0 && !wire.EqualFold(coding, "identity") {
+// bodyOf returns the beginning of a body for a record, with secrets hidden. It is nil where none is wanted, where the body is
+// not in memory or not plain JSON, and for APIs to which callers send secrets. It is valid until the next call.
+func (e *encoder) bodyOf(b *flows.Body, most int64, coding []byte, call *api.Call, hide []fieldPath) []byte {
+	if most == 0 || secretAPI(call.Name) {
+		return nil
+	}
+	data := plainJSON(b, coding)
+	if data == nil {
+		return nil
+	}
+	// What is hidden may be longer than the mark for it, so more is read than is written, but not all of what may be large.
+	data = data[:min(len(data), 2*int(most)+maxText)]
+	e.body = e.redact.append(e.body[:0], data, hide)
+	if int64(len(e.body)) >= most {
+		return withoutUser(withoutCutURL(whole(e.body, int(most))))
+	}
+	return withoutUser(e.body)
+}
+
+// plainJSON returns a body that is in memory, not compressed, and looks like JSON, or nil.
+func plainJSON(b *flows.Body, coding []byte) []byte {
+	if !b.Buffered() || len(coding) > 0 && !wire.EqualFold(coding, "identity") {
 		return nil
 	}
 	data, err := b.Bytes(math.MaxInt64)
-	if err != nil || len(data) == 0 {
+	data = bytes.TrimLeft(data, " \t\r\n")
+	if err != nil || len(data) == 0 || data[0] != '{' && data[0] != '[' {
 		return nil
 	}
-	if int64(len(data)) >= most {
-		data = withoutCutURL(whole(data, int(most)))
-	}
-	return withoutUser(data)
+	return data
 }
 
 // withoutCutURL cuts a URL off that may go on behind the end of text: there it would show whether it has a user part.
@@ -218,31 +239,18 @@ func (e *encoder) client(x *flows.Exchange, head *fields) {
 	if len(head.agent) > 0 {
 		e.raw(`,"user_agent":{"original":`)
 		e.text(withoutUser(head.agent))
+		e.raw(`,"name":`)
+		e.scratch = appendFamily(e.scratch[:0], head.agent)
+		e.text(e.scratch)
 		e.raw(`}`)
 	}
-	if id := traceID(head.traceParent); id != nil {
+	if trace, span := traceOf(head.traceParent); trace != nil {
 		e.raw(`,"trace":{"id":"`)
-		e.buf = append(e.buf, id...)
+		e.buf = append(e.buf, trace...)
+		e.raw(`"},"span":{"id":"`)
+		e.buf = append(e.buf, span...)
 		e.raw(`"}`)
 	}
-}
-
-// traceID returns the trace id of a traceparent field (W3C Trace Context), or nil if the field is not valid.
-func traceID(parent []byte) []byte {
-	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || parent[0] == 'f' && parent[1] == 'f' ||
-		len(parent) > 55 && (parent[0] == '0' && parent[1] == '0' || parent[55] != '-') {
-		return nil
-	}
-	for i, c := range parent[:55] {
-		if i != 2 && i != 35 && i != 52 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return nil
-		}
-	}
-	id := parent[3:35]
-	if len(bytes.Trim(id, "0")) == 0 || len(bytes.Trim(parent[36:52], "0")) == 0 {
-		return nil
-	}
-	return id
 }
 
 // elasticsearch writes what the request asked the cluster for.
@@ -278,7 +286,7 @@ func (e *encoder) elasticsearch(call *api.Call, opaqueID []byte) {
 var comma = []byte{','}
 
 // weir writes what the gateway did.
-func (e *encoder) weir(x *flows.Exchange) {
+func (e *encoder) weir(x *flows.Exchange, head *fields, c *settings, share float64) {
 	t := &x.Trace
 	e.raw(`,"weir":{"outcome":"`)
 	e.raw(t.Outcome.String())
@@ -292,6 +300,21 @@ func (e *encoder) weir(x *flows.Exchange) {
 	}
 	if x.Tracing {
 		e.number("write", int64(x.WriteTime))
+	}
+	e.caller(&x.Request, head)
+	if c.Shapes {
+		if id, text := e.shape.of(x, head.coding); id != 0 {
+			e.raw(`,"query":{"fingerprint":"`)
+			e.buf = appendHex(e.buf, id)
+			e.raw(`","shape":`)
+			e.buf = appendText(e.buf, text, maxShape)
+			e.raw(`}`)
+		}
+	}
+	e.headers(&x.Request, c.headers)
+	if c.Sample < 100 {
+		e.raw(`,"sample":`)
+		e.buf = strconv.AppendFloat(e.buf, share, 'g', -1, 64)
 	}
 	if t.Attempts > 0 {
 		e.raw(`,"upstream":{"attempts":`)
@@ -383,16 +406,19 @@ const longestSecret = 64
 // secretParam tells whether a parameter is one of those. Nodes decode names, so an escape must not hide one. A name that is
 // too long to be compared is taken for one.
 func secretParam(raw []byte) bool {
-	var buf, folded [longestSecret]byte
+	var buf [longestSecret]byte
 	if len(raw) > 3*longestSecret {
 		return true
 	}
 	decoded := api.DecodeQuery(buf[:0], raw)
-	if len(decoded) > longestSecret {
-		return true
-	}
+	return len(decoded) > longestSecret || secretName(decoded)
+}
+
+// secretName tells whether a name of at most longestSecret bytes is one of secretNames or ends as they do.
+func secretName(plain []byte) bool {
+	var folded [longestSecret]byte
 	name := folded[:0]
-	for _, c := range decoded {
+	for _, c := range plain {
 		switch {
 		case c == '-', c == '_':
 			continue

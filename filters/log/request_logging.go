@@ -6,10 +6,12 @@
 package log
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"weir/flows"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/internal/wire"
 	"weir/queue"
 	"weir/queue/disk"
 )
@@ -30,19 +33,47 @@ type RequestLoggingConfig struct {
 	RequestBody conf.Bytes `conf:"request_body,alias=max_request_body_size" max:"1mb"`
 	// Most bytes of an answer's body that its record holds. By default none.
 	ResponseBody conf.Bytes `conf:"response_body,alias=max_response_body_size" max:"1mb"`
+	// Members of bodies whose values are hidden, besides those with names of secrets: paths of names from the top such as
+	// query.match.email, with * for any name, and **. in front for any depth. Arrays add nothing to a path.
+	Redact conf.Strings `conf:"redact"`
+	// Header fields of requests that records hold, by name. Those that carry credentials are refused.
+	RequestHeaders conf.Strings `conf:"request_headers"`
+	// Write what searches look like without their values, and a fingerprint of it, by which they are grouped.
+	Shapes bool `conf:"shapes"`
+	// Share of the exchanges that have a record. Those that failed, from status 400 on or without an answer, always have one. Of
+	// a trace (the field traceparent) all exchanges are picked or none is.
+	Sample conf.Percent `conf:"sample" min:"0%" max:"100%"`
+	// Exchanges that take longer than this have a record whatever sample says. 0 makes no difference by time.
+	Slow conf.Duration `conf:"slow" min:"0s"`
+	// Hold the answer back until its record is on disk, and answer 503 if it does not get there. It works where the answer has
+	// not been written yet: in a flow, above the upstream filter, and not in a tracing flow.
+	Audit bool `conf:"audit"`
+	// Longest wait of audit.
+	AuditWait conf.Duration `conf:"audit_wait" min:"1ms" max:"10m"`
+}
+
+// settings are a configuration that was understood.
+type settings struct {
+	RequestLoggingConfig
+	hide    []fieldPath
+	headers []string // RequestHeaders in small letters
 }
 
 // requestLogging writes a record of each exchange into a queue.
 type requestLogging struct {
-	config RequestLoggingConfig
+	config settings
 	opener queue.Opener
 
 	queue    queue.Queue
 	ids      ids
 	throttle *obs.Throttle
 	logger   *slog.Logger
+	sampler  sampler
+	seen     atomic.Uint64 // exchanges, for the sampler
+	life     context.Context
+	end      context.CancelFunc
 
-	queued, refused, failed obs.Counter
+	queued, refused, failed, skipped obs.Counter
 }
 
 var (
@@ -55,21 +86,42 @@ func RequestLogging() flows.Factory[RequestLoggingConfig] {
 	return flows.Factory[RequestLoggingConfig]{
 		Name: "request_logging", Family: "log",
 		Summary: "Puts a record of the exchange, with fields of the Elastic Common Schema, into a queue. It belongs into a tracing flow, where it costs no client any time.",
-		Default: func() RequestLoggingConfig { return RequestLoggingConfig{} },
+		Default: func() RequestLoggingConfig {
+			return RequestLoggingConfig{Shapes: true, Sample: 100, AuditWait: conf.Duration(5 * time.Second)}
+		},
 		Build: func(b *flows.Builder, c RequestLoggingConfig) flows.Filter {
 			if err := disk.ValidName(c.QueueName); err != nil {
 				b.Errorf("queue_name", "%s", err)
 				return nil
 			}
+			set := settings{RequestLoggingConfig: c}
+			for _, text := range c.Redact {
+				path, err := parseFieldPath(text)
+				if err != nil {
+					b.Errorf("redact", "%s", err)
+				}
+				set.hide = append(set.hide, path)
+			}
+			set.headers = strings.Fields(strings.ToLower(strings.Join(c.RequestHeaders, " ")))
+			for _, name := range c.RequestHeaders {
+				switch {
+				case !wire.ValidToken([]byte(name)):
+					b.Errorf("request_headers", "%q is not the name of a header field", name)
+				case secretParam([]byte(name)) || obs.RedactHeader(name, "x") != "x":
+					b.Errorf("request_headers", "the field %s carries credentials, which are never recorded", name)
+				}
+			}
 			opener, ok := flows.Resource[queue.Opener](b, "queues", "default")
 			if !ok {
 				return nil
 			}
-			return &requestLogging{config: c, opener: opener}
+			return &requestLogging{config: set, opener: opener}
 		},
 		Examples: []flows.Example{
 			{Title: "Log every exchange", YAML: "- request_logging: {queue_name: request_logging}"},
 			{Title: "With the first 4 KB of searches", YAML: "- request_logging: {queue_name: request_logging, request_body: 4kb}"},
+			{Title: "A tenth of the exchanges, and all that failed or were slow", YAML: "- request_logging: {queue_name: request_logging, sample: 10%, slow: 1s}"},
+			{Title: "No answer to a write without a record of it on disk", YAML: "- request_logging: {queue_name: audit, audit: true, request_body: 64kb, redact: [\"**.email\"], when: {class: write}}"},
 		},
 	}
 }
@@ -78,17 +130,20 @@ func RequestLogging() flows.Factory[RequestLoggingConfig] {
 func (f *requestLogging) Start(rt *flows.Runtime) error {
 	f.logger = rt.Logger.With("queue", f.config.QueueName)
 	records := rt.Metrics.Counter("weir_log_records_total",
-		"Records of exchanges: queued, refused because the queue was full, or failed because it takes no such record.",
+		"Records of exchanges: queued, refused because the queue was full, failed because it takes no such record or was too slow for an audit, or skipped by sampling.",
 		"queue", "outcome")
 	f.queued = records.With(f.config.QueueName, "queued")
 	f.refused = records.With(f.config.QueueName, "refused")
 	f.failed = records.With(f.config.QueueName, "failed")
+	f.skipped = records.With(f.config.QueueName, "skipped")
+	f.sampler = newSampler(f.config.Sample.Fraction())
 	f.ids.begin()
 	q, err := f.opener.Open(f.config.QueueName)
 	if err != nil {
 		return err
 	}
 	f.queue, f.throttle = q, obs.NewThrottle(f.logger, time.Minute)
+	f.life, f.end = context.WithCancel(context.Background())
 	return nil
 }
 
@@ -97,6 +152,7 @@ func (f *requestLogging) Stop() {
 	if f.queue == nil {
 		return
 	}
+	f.end()
 	f.throttle.Close()
 	if err := f.queue.Close(); err != nil {
 		f.logger.Error("the last records of exchanges were not written", "error", err)
@@ -107,18 +163,31 @@ func (f *requestLogging) Stop() {
 // Serve implements flows.Filter.
 func (f *requestLogging) Serve(x *flows.Exchange, next flows.Handler) error {
 	err := next.Serve(x)
+	fault := faultOf(x, err)
+	share, worth := f.sampler.share, f.sampler.picks(x, f.seen.Add(1))
+	if share < 1 && (statusOf(x, fault) >= 400 || !x.Response.Answered() || f.config.Slow > 0 && time.Since(x.Start) > f.config.Slow.Std()) {
+		share, worth = 1, true
+	}
+	if !worth {
+		f.skipped.Inc()
+		return err
+	}
 	e, _ := encoders.Get().(*encoder)
-	f.put(e.record(x, faultOf(x, err), &f.ids, &f.config))
+	lost := f.put(e.record(x, fault, &f.ids, &f.config, share))
 	e.release()
+	if lost != nil && f.config.Audit && !x.Tracing {
+		return &elastic.Error{Status: 503, Type: "audit_exception", Reason: "no record of the exchange could be kept", Cause: errors.Join(lost, err)}
+	}
 	return err
 }
 
-// put puts a record on the queue, or counts that it could not.
-func (f *requestLogging) put(record []byte) {
-	err := f.queue.Put(record)
+// put puts a record on the queue, or counts that it could not and returns why.
+func (f *requestLogging) put(record []byte) error {
+	err := f.enqueue(record)
 	switch {
 	case err == nil:
 		f.queued.Inc()
+		return nil
 	case errors.Is(err, queue.ErrFull):
 		f.refused.Inc()
 		f.throttle.Log(slog.LevelWarn, "refused", "records of exchanges are dropped", "error", err)
@@ -126,7 +195,19 @@ func (f *requestLogging) put(record []byte) {
 		f.failed.Inc()
 		f.throttle.Log(slog.LevelWarn, "failed", "records of exchanges are dropped", "error", err)
 	}
+	return err
 }
+
+func (f *requestLogging) enqueue(record []byte) error {
+	if !f.config.Audit {
+		return f.queue.Put(record)
+	}
+	ctx, cancel := context.WithTimeoutCause(f.life, f.config.AuditWait.Std(), errAuditWait)
+	defer cancel()
+	return f.queue.PutSync(ctx, record)
+}
+
+var errAuditWait = errors.New("the record did not reach the disk within audit_wait")
 
 // faultOf returns what went wrong with x, or nil. err is what the filters behind this one returned; in a tracing flow it is
 // not about the exchange.

@@ -67,6 +67,9 @@ type started struct {
 func start(tb testing.TB, q queues, c RequestLoggingConfig) *started {
 	tb.Helper()
 	c.QueueName = "requests"
+	if c.Sample == 0 {
+		c.Sample = 100
+	}
 	p := new(conf.Problems)
 	b := flows.NewBuilder(flows.NewRegistry(), p)
 	b.Provide("queues", "default", q, nil)
@@ -169,7 +172,7 @@ func (s *started) count(t *testing.T, outcome string) float64 {
 // snapshot returns an exchange as a tracing flow gets it, with all that a record can hold.
 func snapshot() *flows.Exchange {
 	x := flows.Explaining("POST", "/logs-1,%3Clogs-%7Bnow%2Fd%7D%3E/_search?size=1&token=s3cret", "Host", "gw:8000",
-		"User-Agent", `curl/8 "x"`, "X-Opaque-Id", "job-7",
+		"User-Agent", `curl/8 "x"`, "X-Opaque-Id", "job-7;kibana:dashboard:sales", "X-Tenant", "t-1",
 		"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	x.Tracing = true
 	x.Start = time.Date(2024, 2, 29, 23, 59, 59, 7_000_000, time.UTC)
@@ -177,10 +180,10 @@ func snapshot() *flows.Exchange {
 	x.Request.Peer = netip.MustParseAddrPort("192.0.2.7:40000")
 	x.Request.ClientIP = x.Request.Peer.Addr()
 	x.Request.User = []byte("elastic")
-	x.Request.Body.Replace([]byte(`{"query":{}}`))
+	x.Request.Body.Replace([]byte(`{"query":{"match":{"a":"b"}}}`))
 	x.Response.Body.Replace([]byte(`{"took":1}`))
 	x.Response.Status = 502
-	x.RequestBytes, x.ResponseBytes, x.WriteTime = 12, 100, 5000
+	x.RequestBytes, x.ResponseBytes, x.WriteTime = 29, 100, 5000
 	x.Trace = flows.Trace{
 		Outcome: flows.Failed, Flow: "cache_first", Cache: []byte("weir; fwd=miss"), Limit: "search", Cluster: "default",
 		Node: "10.0.0.1:9200", Attempts: 2, Queued: 1000, Connect: 2000, FirstByte: 3000, Upstream: 4000,
@@ -189,10 +192,15 @@ func snapshot() *flows.Exchange {
 	return x
 }
 
+// everything is a configuration with which records hold all that they can.
+var everything = RequestLoggingConfig{
+	RequestBody: 1024, ResponseBody: 1024, Shapes: true, Sample: 10, Slow: 1, RequestHeaders: []string{"X-Tenant"},
+}
+
 var volatile = regexp.MustCompile(`"id":"[0-9A-Z]{26}"|"duration":[0-9]+`)
 
 func TestRecordOfEverything(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1024, ResponseBody: 1024})
+	s := start(t, newQueues(t, disk.Options{}), everything)
 	line := s.records(t, end, snapshot())[0]
 	got := volatile.ReplaceAllFunc(line, func(m []byte) []byte {
 		if bytes.HasPrefix(m, []byte(`"id"`)) {
@@ -222,7 +230,7 @@ func TestThePageIsTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1024, ResponseBody: 1024})
+	s := start(t, newQueues(t, disk.Options{}), everything)
 	var described []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllSubmatch(page, -1) {
 		described = append(described, string(m[1]))
@@ -396,7 +404,11 @@ func TestSecretsAreHidden(t *testing.T) {
 	f(post("/_security/user/u", `{"password":"s3cret"}`), content, nil)
 	f(post("/_reindex", `{"source":{"remote":{"password":"s3cret"}}}`), content, nil)
 	f(post("/_search", "\x1f\x8b\x08", "Content-Encoding", "gzip"), content, nil)
-	f(post("/_search", strings.Repeat("x", 1010)+` http://u:s3cret@h`), content, strings.Repeat("x", 1010)+" http://")
+	f(post("/_search", `"`+strings.Repeat("x", 1010)+` http://u:s3cret@h"`), content, nil) // no object
+	const object = `{"a":"`
+	long := strings.Repeat("x", 1010-len(object))
+	f(post("/_search", object+long+` http://u:s3cret@h"}`), content, object+long+" http://")
+	f(post("/_search", `{"password":"s3cret","a":1}`), content, `{"password":"***","a":1}`)
 }
 
 func TestHeaderSecretsStayOut(t *testing.T) {
@@ -463,7 +475,7 @@ func TestStopWithoutStart(*testing.T) { new(requestLogging).Stop() }
 func TestTraceID(t *testing.T) {
 	f := func(parent, want string) {
 		t.Helper()
-		if got := string(traceID([]byte(parent))); got != want {
+		if got, _ := traceOf([]byte(parent)); string(got) != want {
 			t.Errorf("%q: %q, want %q", parent, got, want)
 		}
 	}
@@ -513,7 +525,7 @@ func FuzzRecord(f *testing.F) {
 		x.Response.Body.Replace(body)
 		x.Request.User = []byte(agent)
 		x.Trace = flows.Trace{Attempts: 1, Flow: path, Cluster: agent, Cache: []byte(cache), Err: elastic.Errorf(500, path, "%s", query)}
-		line := e.record(x, x.Trace.Err, &n, &RequestLoggingConfig{RequestBody: 64, ResponseBody: 8})
+		line := e.record(x, x.Trace.Err, &n, &settings{RequestLoggingConfig: RequestLoggingConfig{RequestBody: 64, ResponseBody: 8, Shapes: true}}, 0.5)
 		if !json.Valid(line) || !utf8.Valid(line) || bytes.IndexByte(line, '\n') >= 0 {
 			t.Fatalf("not one line of JSON: %q", line)
 		}
@@ -536,9 +548,9 @@ func BenchmarkRecord(b *testing.B) {
 	var n ids
 	n.begin()
 	e := new(encoder)
-	c := &RequestLoggingConfig{}
+	c := &settings{RequestLoggingConfig: RequestLoggingConfig{Shapes: true}}
 	b.ReportAllocs()
 	for b.Loop() {
-		e.record(x, nil, &n, c)
+		e.record(x, nil, &n, c, 1)
 	}
 }

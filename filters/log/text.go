@@ -61,3 +61,6 @@ func whole(b []byte, n int) []byte {
 
 // bytesOf returns the bytes of s without a copy. They must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// stringOf returns b as a string without a copy. It is valid as long as b does not change.
+func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
