@@ -297,6 +297,11 @@ func (e *encoder) weir(x *flows.Exchange, head *fields, c *settings, share float
 	if len(t.Cache) > 0 {
 		e.raw(`,"cache":`)
 		e.text(t.Cache)
+		if t.Outcome == flows.Hit || t.Outcome == flows.Shared {
+			e.number("hit", 1)
+		} else {
+			e.number("hit", 0)
+		}
 	}
 	if x.Tracing {
 		e.number("write", int64(x.WriteTime))
