@@ -2,6 +2,7 @@ package estest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +64,8 @@ func (r *request) aggregation(name, kind string, body, sub object, hits []hit) (
 		return r.bucket(object{}, sub, kept)
 	case "avg", "sum", "min", "max", "stats", "value_count", "cardinality":
 		return r.metric(kind, body, hits)
+	case "percentiles":
+		return percentiles(body, hits)
 	case "":
 		return nil, parsing("Missing definition for aggregation [%s]", name)
 	}
@@ -175,6 +178,48 @@ func (r *request) metric(kind string, body object, hits []hit) (object, error) {
 		o = append(o, member{"value_as_string", formatDate(int64(f), cmp.Or(body.string("format"), p.options.string("format")), time.UTC)})
 	}
 	return o, nil
+}
+
+// percentiles computes them exactly. Nodes approximate them with a digest, which is exact for few values.
+func percentiles(body object, hits []hit) (object, error) {
+	field := body.string("field")
+	if _, err := fieldOf(field, "percentiles", hits, true); err != nil {
+		return nil, err
+	}
+	percents := []float64{1, 5, 25, 50, 75, 95, 99}
+	if body.has("percents") {
+		list, _ := body.get("percents").([]any)
+		percents = percents[:0]
+		for _, v := range list {
+			p, err := strconv.ParseFloat(fmt.Sprint(v), 64)
+			if err != nil || p < 0 || p > 100 {
+				return nil, illegalArgument("percent must be in [0,100], got [%v]: [percents]", v)
+			}
+			percents = append(percents, p)
+		}
+	}
+	var values []float64
+	for _, h := range hits {
+		for _, v := range h.doc.values[field] {
+			values = append(values, v.f)
+		}
+	}
+	slices.Sort(values)
+	result := object{}
+	for _, p := range percents {
+		var value any
+		if n := len(values); n > 0 {
+			at := p / 100 * float64(n-1)
+			low := int(at)
+			value = values[low] + (at-float64(low))*(values[min(low+1, n-1)]-values[low])
+		}
+		key := strconv.FormatFloat(p, 'f', -1, 64)
+		if !strings.Contains(key, ".") {
+			key += ".0"
+		}
+		result = append(result, member{key, value})
+	}
+	return object{{"values", result}}, nil
 }
 
 // groupKey is the comparable part of a value.

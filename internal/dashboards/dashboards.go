@@ -15,11 +15,10 @@ type Metric struct {
 	Label string
 }
 
-// A Split makes buckets.
+// A Split makes buckets: of time, or of the values of a field that have most of the panel's first metric.
 type Split struct {
 	Field string // @timestamp for time, anything else by its values
 	Size  int    // most values; 0 for time
-	By    int    // the metric that values are ordered by, as an index
 	Label string
 }
 

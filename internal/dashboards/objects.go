@@ -162,13 +162,9 @@ func (p *Panel) configs() []object {
 				"useNormalizedEsInterval": true, "scaleMetricValues": false,
 			}
 		} else {
-			order := strconv.Itoa(s.By + 1)
-			if p.Metrics[s.By].Agg == "percentiles" {
-				order += "." + strconv.FormatFloat(percents[len(percents)-1], 'f', -1, 64)
-			}
 			c["type"] = "terms"
 			c["params"] = object{
-				"field": s.Field, "size": s.Size, "order": "desc", "orderBy": order, "customLabel": s.Label,
+				"field": s.Field, "size": s.Size, "order": "desc", "orderBy": "1", "customLabel": s.Label,
 				"otherBucket": false, "otherBucketLabel": "Other", "missingBucket": false, "missingBucketLabel": "Missing",
 			}
 		}

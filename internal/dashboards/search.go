@@ -58,10 +58,8 @@ func (p *Panel) aggs(depth int) object {
 		agg["date_histogram"] = object{"field": s.Field, "fixed_interval": "1m", "min_doc_count": 1}
 	} else {
 		order := "_count"
-		if m := p.Metrics[s.By]; m.Agg == "percentiles" {
-			order = metricName(s.By) + "." + strconv.FormatFloat(percents[len(percents)-1], 'f', -1, 64)
-		} else if m.Agg != "count" {
-			order = metricName(s.By)
+		if p.Metrics[0].Agg != "count" {
+			order = metricName(0)
 			inner[order] = metrics[order] // what buckets are ordered by must be within them
 		}
 		agg["terms"] = object{"field": s.Field, "size": s.Size, "order": object{order: "desc"}}

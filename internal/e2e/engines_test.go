@@ -37,6 +37,7 @@ func TestEngines(t *testing.T) {
 					RunPatience(t, g.url, engine, func() float64 { return g.metrics().sum("weir_limit_decisions_total", `outcome="refused"`) })
 				})
 			}
+			t.Run("dashboards", func(t *testing.T) { testDashboards(t, cluster) })
 			if engine != searchnode.OpenSearch2 { // what tools see of OpenSearch is the same in 2 and 3
 				t.Run("sniffing client", func(t *testing.T) { testSniffingClient(t, cluster) })
 				t.Run("elasticdump", func(t *testing.T) { testElasticdump(t, cluster) })
