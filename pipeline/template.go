@@ -23,6 +23,7 @@ import (
 type Template struct {
 	Cluster string // name of the cluster
 	Prefix  string // index_prefix of the cluster; may be empty
+	Stream  Stream // a data stream beside
 }
 
 const (
@@ -89,10 +90,11 @@ func (f *failure) permanent() bool {
 func install(ctx context.Context, c *elastic.Cluster, t Template, l *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, templateWait)
 	defer cancel()
-	composable, err := hasComposable(ctx, c)
+	e, err := engineOf(ctx, c)
 	if err != nil {
 		return err
 	}
+	composable := e.composable
 	for _, pattern := range t.patterns() {
 		// One template a pattern, named after it: gateways with other prefixes share the cluster.
 		name := "weir-" + strings.TrimRight(pattern, "-_*")
@@ -108,26 +110,40 @@ func install(ctx context.Context, c *elastic.Cluster, t Template, l *slog.Logger
 		}
 		l.Info("index template installed", "cluster", t.Cluster, "template", name, "pattern", pattern, "version", templateVersion)
 	}
-	return nil
+	if t.Stream.Name == "" {
+		return nil
+	}
+	if !composable {
+		l.Warn("the cluster has no data streams: records go into an ordinary index of that name", "cluster", t.Cluster, "data_stream", t.Stream.Name)
+		return put(ctx, c, t.Stream.policy(), t.Stream.Name, false)
+	}
+	return installStream(ctx, c, t.Stream, e, l.With("cluster", t.Cluster))
 }
 
-// hasComposable tells whether the cluster has composable index templates: Elasticsearch since 7.8, and every OpenSearch.
+// engine is what a cluster runs.
+type engine struct {
+	openSearch bool
+	composable bool // it has composable index templates
+}
+
+// engineOf asks the cluster what it runs. Composable index templates are in Elasticsearch since 7.8, and in every OpenSearch.
 // What older ones have instead is gone in Elasticsearch 9.
-func hasComposable(ctx context.Context, c *elastic.Cluster) (bool, error) {
+func engineOf(ctx context.Context, c *elastic.Cluster) (engine, error) {
 	var info struct {
 		Version struct{ Number, Distribution string }
 	}
 	if _, err := call(ctx, c, esapi.InfoRequest{}, &info); err != nil {
-		return false, err
+		return engine{}, err
 	}
 	major, rest, _ := strings.Cut(info.Version.Number, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	x, err := strconv.Atoi(major)
 	y, err2 := strconv.Atoi(minor)
 	if err := errors.Join(err, err2); err != nil {
-		return false, fmt.Errorf("version %q of the cluster: %w", info.Version.Number, err)
+		return engine{}, fmt.Errorf("version %q of the cluster: %w", info.Version.Number, err)
 	}
-	return info.Version.Distribution == "opensearch" || x > 7 || x == 7 && y >= 8, nil
+	openSearch := info.Version.Distribution == "opensearch"
+	return engine{openSearch, openSearch || x > 7 || x == 7 && y >= 8}, nil
 }
 
 // installed returns the version of an installed template, 0 if there is none or it has none.
@@ -180,7 +196,7 @@ func put(ctx context.Context, c *elastic.Cluster, name, pattern string, composab
 	return err
 }
 
-// call makes a call and reads its answer into out. It returns false for a 404, and a *failure for other answers than 200.
+// call makes a call and reads its answer into out. It returns false for a 404, and a *failure for other answers than 2xx.
 func call(ctx context.Context, c *elastic.Cluster, r esapi.Request, out any) (found bool, err error) {
 	res, err := r.Do(ctx, c)
 	if err != nil {
@@ -192,7 +208,7 @@ func call(ctx context.Context, c *elastic.Cluster, r esapi.Request, out any) (fo
 		return false, err
 	case res.StatusCode == http.StatusNotFound:
 		return false, nil
-	case res.StatusCode != http.StatusOK:
+	case res.StatusCode/100 != 2:
 		return false, &failure{status: res.StatusCode, reason: clip(string(answer))}
 	case out == nil:
 		return true, nil

@@ -21,6 +21,7 @@ type store struct {
 	indices        map[string]*index
 	templates      map[string]object // legacy
 	indexTemplates map[string]object
+	policies       map[string]*policy // of lifecycles, by name
 	scrolls        map[string]*scroll
 	scrollsOpened  int
 	version        int64 // of the cluster state
@@ -30,7 +31,8 @@ type store struct {
 func newStore() store {
 	return store{
 		indices: map[string]*index{}, templates: map[string]object{}, indexTemplates: map[string]object{},
-		scrolls: map[string]*scroll{}, version: 1,
+		policies: map[string]*policy{},
+		scrolls:  map[string]*scroll{}, version: 1,
 	}
 }
 

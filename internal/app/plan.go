@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"weir/elastic"
 	"weir/filters"
@@ -44,8 +45,48 @@ type ModuleElasticConfig struct {
 	Elasticsearch string `conf:"elasticsearch"`
 	// Install the index template for the gateway's records.
 	InitTemplate bool `conf:"init_template"`
+	// Data stream for the gateway's records, which json_indexing writes to by this name (index_name). Its template, and a
+	// lifecycle policy where the cluster has an API for one, are installed with init_template.
+	DataStream string `conf:"data_stream"`
+	// Age at which records in the data stream are deleted, by whole indices. 0 keeps them.
+	Retention conf.Duration `conf:"retention" min:"0s"`
+	// Age of an index of the data stream at which the next one is begun.
+	RolloverAge conf.Duration `conf:"rollover_age" min:"1m"`
+	// Size of an index of the data stream at which the next one is begun.
+	RolloverSize conf.Bytes `conf:"rollover_size" min:"1mb"`
 	// Classic: keep the gateway's metadata in the cluster. Weir keeps none there.
 	StoreConfig bool `conf:"store_config,alias=store" deprecated:"nothing but records is kept in the cluster"`
+}
+
+// DefaultModuleElastic returns the module elastic without a parameter.
+func DefaultModuleElastic() ModuleElasticConfig {
+	return ModuleElasticConfig{
+		Enabled: true, Retention: conf.Duration(30 * 24 * time.Hour), RolloverAge: conf.Duration(24 * time.Hour), RolloverSize: 10 << 30,
+	}
+}
+
+// stream returns the data stream that the module asks for, or none.
+func (m *ModuleElasticConfig) stream() pipeline.Stream {
+	if m.DataStream == "" {
+		return pipeline.Stream{}
+	}
+	return pipeline.Stream{Name: m.DataStream, Retention: m.Retention, RolloverAge: m.RolloverAge, RolloverSize: m.RolloverSize}
+}
+
+// check reports what is wrong with the data stream.
+func (m *ModuleElasticConfig) check(n *conf.Node, p *conf.Problems) {
+	if m.DataStream == "" {
+		return
+	}
+	if reason := m.stream().BadName(); reason != "" {
+		p.Errorf(n.Get("data_stream"), "data stream %q %s", m.DataStream, reason)
+	}
+	if !m.InitTemplate {
+		p.Errorf(n.Get("data_stream"), "data_stream needs init_template: true, which installs its template")
+	}
+	if m.Retention > 0 && m.Retention < m.RolloverAge {
+		p.Warnf(n.Get("retention"), "retention %s is shorter than rollover_age %s: an index is deleted when it is no longer written to", m.Retention, m.RolloverAge)
+	}
 }
 
 // moduleNames are the modules that there are.
@@ -236,13 +277,14 @@ func (plan *Plan) modules(p *conf.Problems) {
 		in := p.In("module " + name)
 		switch name {
 		case "elastic":
-			m := ModuleElasticConfig{Enabled: true}
+			m := DefaultModuleElastic()
 			conf.Decode(n, &m, in)
+			m.check(n, in)
 			if !m.Enabled || m.Elasticsearch == "" {
 				continue
 			}
 			if c := resolve(m.Elasticsearch, n.Get("elasticsearch"), in); c != nil && c.Enabled && m.InitTemplate {
-				plan.Templates = append(plan.Templates, pipeline.Template{Cluster: m.Elasticsearch, Prefix: c.IndexPrefix})
+				plan.Templates = append(plan.Templates, pipeline.Template{Cluster: m.Elasticsearch, Prefix: c.IndexPrefix, Stream: m.stream()})
 			}
 		case "pipeline":
 			plan.Pipelines = append(plan.Pipelines, pipeline.BuildModule(reg, n, resolve, in)...)

@@ -143,7 +143,7 @@ func (r *Reference) modules() map[string]conf.Schema {
 	joint := &list.Fields[slices.IndexFunc(list.Fields, named("start"))]
 	joint.Type, joint.Fields = start.Type, start.Fields
 	return map[string]conf.Schema{
-		"elastic":  conf.Describe(app.ModuleElasticConfig{Enabled: true}, r.prose),
+		"elastic":  conf.Describe(app.DefaultModuleElastic(), r.prose),
 		"pipeline": pipelines,
 		"queue":    queue,
 	}
