@@ -26,6 +26,7 @@ type cli struct {
 	Filters filtersCmd `cmd:"" help:"List the filters, or show one with its parameters."`
 	Cache   cacheCmd   `cmd:"" help:"Explain what the cache makes of a request."`
 	Queue   queueCmd   `cmd:"" help:"Look into queues on disk, fill and repair them."`
+	Setup   setupCmd   `cmd:"" help:"Install index templates, lifecycle policies and, where their addresses are given, dashboards."`
 	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of the configuration, for editors."`
 	Docs    docsCmd    `cmd:"" help:"Write the reference pages."`
 	Version versionCmd `cmd:"" help:"Print the version."`

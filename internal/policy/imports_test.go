@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	"internal/app":        append([]string{"internal/admin", "filters=", "pipeline", "flows", "elastic", "queue"}, base...),
 	"internal/docs":       append([]string{"internal/app", "filters=", "pipeline", "flows", "elastic"}, base...),
 	"internal/policy":     {},
-	"internal/dashboards": {"internal/obs"},
+	"internal/dashboards": {"internal/dashboards", "internal/obs"},
 	"internal/searchnode": {"internal/searchnode"},
 	"internal/e2e":        {"internal/searchnode"},
 	"internal/sim":        {"elastic/balance"},
