@@ -265,7 +265,7 @@ func (d *Dashboard) saved() saved {
 
 // Files returns the files that are shipped, by their names under dist.
 func Files() map[string][]byte {
-	files := map[string][]byte{}
+	files := map[string][]byte{"grafana/weir.json": Grafana()}
 	for _, p := range Programs {
 		files[string(p)+"/weir.ndjson"] = SavedObjects(p, DefaultPattern)
 	}
