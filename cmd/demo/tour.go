@@ -23,6 +23,7 @@ func tour(ctx context.Context, g *gateway, b *backend, out io.Writer) []string {
 		{"a limited index", limitedIndex},
 		{"a list of nodes", nodeList},
 		{"log records", logRecords},
+		{"who asks what", insight},
 	} {
 		fmt.Fprintf(out, "\n== %s\n", s.name)
 		if err := s.do(ctx, g, b, out); err != nil {
