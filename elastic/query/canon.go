@@ -2,6 +2,8 @@ package query
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/binary"
 	"slices"
 	"unicode/utf8"
 )
@@ -49,21 +51,30 @@ func (n NotCanonical) Error() string {
 
 // A Canon makes canonical forms and keeps its memory between calls. The zero value is ready. It serves one call at a
 // time.
+//
+// What stands in a body in canonical spelling already is copied in runs as long as possible, not piece by piece: the bytes
+// of in from run on belong behind those written, and are written when something else must come next, or when members
+// change places.
 type Canon struct {
 	in      []byte
-	pos     int
-	out     []byte
+	out     []byte // what is written
+	run     int
 	depth   int
 	members []member // of all objects that are open, innermost last
 	scratch []byte   // where members are put in order
-	facts   Facts
+	facts   fact
+
+	timeless bool // no string can be date math
 
 	timeout, stats       []byte // the top-level members left out, in canonical form
 	sawTimeout, sawStats bool
 }
 
-// A member is one `"name":value,` of an open object, as offsets into out.
-type member struct{ start, keyEnd, end int }
+// A member is one `"name":value` of an open object, as offsets into what is written once the run is.
+type member struct {
+	head               uint64 // headOf its name
+	start, keyEnd, end int
+}
 
 // Body appends the canonical form of a search body to dst and tells what in the body decides on caching. Two bodies with
 // the same form are the same search: white space is gone, members are sorted by name, escapes are written one way,
@@ -73,17 +84,19 @@ type member struct{ start, keyEnd, end int }
 //
 // The error is a NotCanonical, and then dst comes back as it was.
 func (c *Canon) Body(dst, body []byte) ([]byte, Facts, error) {
-	c.in, c.pos, c.out = body, 0, dst
-	c.depth, c.members, c.facts = 0, c.members[:0], Facts{}
+	c.in, c.run = body, 0
+	c.depth, c.members, c.facts = 0, c.members[:0], 0
+	c.timeless = bytes.IndexByte(body, '\\') < 0 && bytes.Index(body, textNow) < 0 && bytes.IndexByte(body, '<') < 0
 	c.timeout, c.stats = c.timeout[:0], c.stats[:0]
 	c.sawTimeout, c.sawStats = false, false
+	c.out = dst
 	fault := c.document()
-	out, facts := c.out, c.facts
+	out := c.out
 	c.in, c.out = nil, nil
 	if fault != 0 {
 		return dst, Facts{}, fault
 	}
-	return out, facts, nil
+	return out, c.facts.named(), nil
 }
 
 // Dropped appends to dst what the last call of Body left out of the canonical form: the members "timeout" and "stats".
@@ -93,226 +106,302 @@ func (c *Canon) Dropped(dst []byte) []byte {
 	return append(dst, c.stats...)
 }
 
+// The functions below read what stands at i, and return where it ends.
+
+// flush writes the run up to i. The next one begins at next.
+func (c *Canon) flush(i, next int) {
+	c.out = append(c.out, c.in[c.run:i]...)
+	c.run = next
+}
+
+// space skips the white space at i. It is called where a byte says that there may be some.
+func (c *Canon) space(i int) int {
+	if end := skipSpaces(c.in, i); end > i {
+		c.flush(i, end)
+		return end
+	}
+	return i
+}
+
 func (c *Canon) document() NotCanonical {
-	c.space()
-	if c.pos == len(c.in) {
+	in := c.in
+	i := skipSpace(in, 0)
+	if i == len(in) {
 		c.out = append(c.out, "{}"...)
 		return 0
 	}
-	if c.in[c.pos] != '{' {
-		if end, ok := skipValue(c.in, c.pos); !ok || skipSpace(c.in, end) != len(c.in) {
+	if in[i] != '{' {
+		if end, ok := skipValue(in, i); !ok || skipSpace(in, end) != len(in) {
 			return NotJSON
 		}
 		return NotObject
 	}
-	if fault := c.object(placeTop, false); fault != 0 {
+	c.run = i
+	i, fault := c.object(i, placeTop, false)
+	if fault != 0 {
 		return fault
 	}
-	c.space()
-	if c.pos != len(c.in) {
+	if skipSpace(in, i) != len(in) {
 		return TrailingData
 	}
+	c.flush(i, i)
 	return 0
 }
 
-func (c *Canon) space() {
-	if c.pos < len(c.in) && c.in[c.pos] > ' ' {
-		return // the common case, and short enough to be inlined
+// value reads the value at i. ordered says that the objects in it keep the order of their members.
+func (c *Canon) value(i int, p place, ordered bool) (int, NotCanonical) {
+	if i >= len(c.in) {
+		return i, NotJSON
 	}
-	c.pos = skipSpace(c.in, c.pos)
-}
-
-// value writes the value at pos. ordered says that the objects in it keep the order of their members.
-func (c *Canon) value(p place, ordered bool) NotCanonical {
-	if c.pos == len(c.in) {
-		return NotJSON
-	}
-	switch c.in[c.pos] {
+	switch c.in[i] {
 	case '{':
-		return c.object(p, ordered)
+		return c.object(i, p, ordered)
 	case '[':
-		return c.array(p, ordered)
+		return c.array(i, p, ordered)
 	case '"':
-		start := len(c.out)
-		if fault := c.text(); fault != 0 {
-			return fault
+		if end := skipPlain(c.in, i+1); c.timeless && end < len(c.in) && c.in[end] == '"' {
+			return end + 1, 0
 		}
-		c.facts.text(p, c.out[start+1:len(c.out)-1])
-		return 0
+		text, i, fault := c.text(i)
+		if fault == 0 && !c.timeless {
+			c.facts |= textFacts(p, text)
+		}
+		return i, fault
 	}
-	end, ok := skipScalar(c.in, c.pos)
+	end, ok := skipScalar(c.in, i)
 	if !ok {
-		return NotJSON
+		return i, NotJSON
 	}
-	c.out = append(c.out, c.in[c.pos:end]...)
-	c.pos = end
-	return 0
+	return end, 0
 }
 
-func (c *Canon) array(p place, ordered bool) NotCanonical {
+func (c *Canon) array(i int, p place, ordered bool) (int, NotCanonical) {
 	if c.depth++; c.depth > maxDepth {
-		return TooDeep
+		return i, TooDeep
 	}
-	c.out = append(c.out, '[')
-	c.pos++
-	for first := true; ; first = false {
-		c.space()
-		if c.pos == len(c.in) {
-			return NotJSON
-		}
-		if c.in[c.pos] == ']' && first {
-			break
-		}
-		if fault := c.value(p, ordered); fault != 0 {
-			return fault
-		}
-		c.space()
-		if c.pos == len(c.in) {
-			return NotJSON
-		}
-		if c.in[c.pos] == ']' {
-			break
-		}
-		if c.in[c.pos] != ',' {
-			return NotJSON
-		}
-		c.out = append(c.out, ',')
-		c.pos++
+	in := c.in
+	if i++; i < len(in) && in[i] <= ' ' {
+		i = c.space(i)
 	}
-	c.out = append(c.out, ']')
-	c.pos++
-	c.depth--
-	return 0
+	if i < len(in) && in[i] == ']' {
+		c.depth--
+		return i + 1, 0
+	}
+	for {
+		var fault NotCanonical
+		if i, fault = c.value(i, p, ordered); fault != 0 {
+			return i, fault
+		}
+		if i < len(in) && in[i] <= ' ' {
+			i = c.space(i)
+		}
+		if i == len(in) || in[i] != ',' && in[i] != ']' {
+			return i, NotJSON
+		}
+		if in[i] == ']' {
+			c.depth--
+			return i + 1, 0
+		}
+		if i++; i < len(in) && in[i] <= ' ' {
+			i = c.space(i)
+		}
+	}
 }
 
-func (c *Canon) object(p place, ordered bool) NotCanonical {
+func (c *Canon) object(i int, p place, ordered bool) (int, NotCanonical) {
 	if c.depth++; c.depth > maxDepth {
-		return TooDeep
+		return i, TooDeep
 	}
-	base := len(c.members)
-	sorted := true
+	in, base := c.in, len(c.members)
+	if i++; i < len(in) && in[i] <= ' ' {
+		i = c.space(i)
+	}
+	if i < len(in) && in[i] == '}' {
+		c.facts |= missing(p, 0)
+		c.depth--
+		return i + 1, 0
+	}
+	sorted, whole := true, true // no member stands before a lesser one; none was left out
+	var last []byte             // name of the member before, and lastHead its head
+	var lastHead uint64
 	var kept rivals   // names seen that set the same thing
 	var seen required // members seen that the place asks for
-	c.out = append(c.out, '{')
-	c.pos++
-	for first := true; ; first = false {
-		c.space()
-		if c.pos == len(c.in) {
-			return NotJSON
+	for {
+		if i == len(in) || in[i] != '"' {
+			return i, NotJSON
 		}
-		if c.in[c.pos] == '}' && first {
-			break
+		m := member{start: len(c.out) + i - c.run}
+		var key []byte
+		var fault NotCanonical
+		if end := skipPlain(in, i+1); end < len(in) && in[end] == '"' {
+			key, i = in[i+1:end], end+1
+		} else if key, i, fault = c.text(i); fault != 0 {
+			return i, fault
 		}
-		if c.in[c.pos] != '"' {
-			return NotJSON
+		m.keyEnd = len(c.out) + i - c.run
+		if short := headLen - len(key); short <= 0 {
+			m.head = binary.BigEndian.Uint64(key)
+		} else if at := i - 1 - len(key); c.run <= at && at+headLen <= len(in) {
+			m.head = binary.BigEndian.Uint64(in[at:]) >> (8 * short) << (8 * short) // as headOf, in one piece
+		} else {
+			m.head = headOf(key)
 		}
-		m := member{start: len(c.out)}
-		if fault := c.text(); fault != 0 {
-			return fault
+		w := wordOf(key, m.head)
+		next := w.steps[p]
+		c.facts |= next.says
+		if w.name == "" {
+			c.facts |= unknownFacts(p, key)
 		}
-		m.keyEnd = len(c.out)
-		key := c.out[m.start+1 : m.keyEnd-1]
-		inner := c.facts.enter(p, key)
-		order, rival := orderOf(key)
-		if kept&rival != 0 {
+		if kept&w.rival != 0 {
 			ordered = true
 		}
-		kept |= rival
+		kept |= w.rival
 
-		c.space()
-		if c.pos == len(c.in) || c.in[c.pos] != ':' {
-			return NotJSON
+		if i < len(in) && in[i] <= ' ' {
+			i = c.space(i)
 		}
-		c.pos++
-		c.out = append(c.out, ':')
-		c.space()
-		if inner == placeTermsField && c.pos < len(c.in) && c.in[c.pos] == '{' {
-			c.facts.Foreign = true
+		if i == len(in) || in[i] != ':' {
+			return i, NotJSON
 		}
-		if fault := c.value(inner, ordered || order); fault != 0 {
-			return fault
+		if i++; i < len(in) && in[i] <= ' ' {
+			i = c.space(i)
 		}
-		// The value may have moved out.
-		key = c.out[m.start+1 : m.keyEnd-1]
-		seen |= c.facts.leave(p, key, c.out[m.keyEnd+1:])
-		c.out = append(c.out, ',')
-		m.end = len(c.out)
+		if next.to == placeTermsField && i < len(in) && in[i] == '{' {
+			c.facts |= saysForeign
+		}
+		if i, fault = c.value(i, next.to, ordered || w.ordered); fault != 0 {
+			return i, fault
+		}
+		m.end = len(c.out) + i - c.run
 
-		drop, fault := c.drop(p, key, m)
-		if fault != 0 {
-			return fault
+		drop := false
+		if judged[p] {
+			c.flush(i, i)
+			value := c.out[m.keyEnd+1:]
+			seen |= c.judge(p, key, value)
+			if drop, fault = c.drop(p, key, value, c.out[m.start:]); fault != 0 {
+				return i, fault
+			}
 		}
 		if drop {
-			c.out = c.out[:m.start]
+			c.out, whole = c.out[:m.start], false
 		} else {
 			if len(c.members) == maxMembers {
-				return TooManyMembers
+				return i, TooManyMembers
 			}
-			if sorted && len(c.members) > base {
-				sorted = bytes.Compare(c.key(c.members[len(c.members)-1]), key) < 0
+			if sorted && len(c.members) > base && lastHead >= m.head {
+				sorted = lastHead == m.head && bytes.Compare(last, key) < 0
 			}
 			c.members = append(c.members, m)
+			last, lastHead = key, m.head
 		}
 
-		c.space()
-		if c.pos == len(c.in) {
-			return NotJSON
+		if i < len(in) && in[i] <= ' ' {
+			i = c.space(i)
 		}
-		if c.in[c.pos] == '}' {
+		if i == len(in) || in[i] != ',' && in[i] != '}' {
+			return i, NotJSON
+		}
+		if in[i] == '}' {
 			break
 		}
-		if c.in[c.pos] != ',' {
-			return NotJSON
+		if i++; drop {
+			c.run = i // its comma goes too
 		}
-		c.pos++
-	}
-	c.facts.close(p, seen)
-	if !sorted {
-		if fault := c.sort(base, ordered); fault != 0 {
-			return fault
+		if i < len(in) && in[i] <= ' ' {
+			i = c.space(i)
 		}
 	}
-	if len(c.members) > base {
-		c.out[len(c.out)-1] = '}' // was the last comma
-	} else {
+	c.facts |= missing(p, seen)
+	if !sorted || !whole {
+		c.flush(i, i+1)
+		if !whole {
+			c.out = bytes.TrimSuffix(c.out, comma) // if the last member was left out
+		}
 		c.out = append(c.out, '}')
+		if !sorted {
+			if fault := c.sort(base, ordered); fault != 0 {
+				return i, fault
+			}
+		}
 	}
 	c.members = c.members[:base]
-	c.pos++
 	c.depth--
-	return 0
+	return i + 1, 0
 }
 
-func (c *Canon) key(m member) []byte { return c.out[m.start+1 : m.keyEnd-1] }
+var comma = []byte{','}
+
+// fewMembers is the size up to which moving members one place at a time is the fastest way to sort them.
+const fewMembers = 12
 
 // sort refuses two members of one name among those from base on, and puts them in order unless their order is kept.
 func (c *Canon) sort(base int, keep bool) NotCanonical {
+	out := c.out
 	members := c.members[base:]
 	start, end := members[0].start, members[len(members)-1].end
-	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(c.key(a), c.key(b)) })
-	for i := 1; i < len(members); i++ {
-		if bytes.Equal(c.key(members[i-1]), c.key(members[i])) {
-			return DuplicateKey
+	first, last := 0, len(members)-1 // the members that change places are among these
+	if len(members) <= fewMembers {
+		first, last = last, first
+		for n := 1; n < len(members); n++ {
+			m, at := members[n], n
+			for ; at > 0; at-- {
+				order := compareMembers(out, &members[at-1], &m)
+				if order == 0 {
+					return DuplicateKey
+				}
+				if order < 0 {
+					break
+				}
+				members[at] = members[at-1]
+			}
+			if at < n {
+				members[at] = m
+				first, last = min(first, at), n
+			}
+		}
+	} else {
+		slices.SortFunc(members, func(a, b member) int { return compareMembers(out, &a, &b) })
+		for i := 1; i < len(members); i++ {
+			if compareMembers(out, &members[i-1], &members[i]) == 0 {
+				return DuplicateKey
+			}
 		}
 	}
 	if keep {
 		return 0
 	}
-	c.scratch = c.scratch[:0]
-	for _, m := range members {
-		c.scratch = append(c.scratch, c.out[m.start:m.end]...)
+	if first > 0 {
+		start = members[first-1].end + 1
 	}
-	copy(c.out[start:end], c.scratch)
+	if last < len(members)-1 {
+		end = members[last+1].start - 1
+	}
+	scratch := c.scratch[:0]
+	for i := range members[first : last+1] {
+		m := &members[first+i]
+		scratch = append(scratch, out[m.start:m.end+1]...) // with what stands behind it, a comma but for the last
+		scratch[len(scratch)-1] = ','
+	}
+	copy(out[start:end], scratch)
+	c.scratch = scratch
 	return 0
+}
+
+// compareMembers compares by name.
+func compareMembers(out []byte, a, b *member) int {
+	if a.head != b.head {
+		return cmp.Compare(a.head, b.head)
+	}
+	return bytes.Compare(out[a.start+1:a.keyEnd-1], out[b.start+1:b.keyEnd-1])
 }
 
 // drop sets the member aside if it is one that changes no complete answer. One whose value Elasticsearch would refuse
 // stays, or a warm cache would answer what a node answers with 400.
-func (c *Canon) drop(p place, key []byte, m member) (bool, NotCanonical) {
+func (c *Canon) drop(p place, key, value, whole []byte) (bool, NotCanonical) {
 	if p != placeTop {
 		return false, 0
 	}
-	value := c.out[m.keyEnd+1 : m.end-1]
 	switch string(key) {
 	case "timeout":
 		if c.sawTimeout {
@@ -320,7 +409,7 @@ func (c *Canon) drop(p place, key []byte, m member) (bool, NotCanonical) {
 		}
 		c.sawTimeout = true
 		if len(value) > 2 && value[0] == '"' && isDuration(value[1:len(value)-1]) {
-			c.timeout = append(c.timeout, c.out[m.start:m.end]...)
+			c.timeout = append(append(c.timeout, whole...), ',')
 			return true, 0
 		}
 	case "stats":
@@ -329,147 +418,103 @@ func (c *Canon) drop(p place, key []byte, m member) (bool, NotCanonical) {
 		}
 		c.sawStats = true
 		if value[0] == '[' && !bytes.ContainsAny(value[1:], "[{") {
-			c.stats = append(c.stats, c.out[m.start:m.end]...)
+			c.stats = append(append(c.stats, whole...), ',')
 			return true, 0
 		}
 	}
 	return false, 0
 }
 
-// text writes the string at pos with its escapes in one spelling: \" and \\, \u00xx for control characters, and
-// everything else as it is.
-func (c *Canon) text() NotCanonical {
-	in, i := c.in, c.pos+1
-	c.out = append(c.out, '"')
-	run := i
+// text reads the string at i and gives its escapes one spelling: \" and \\, \u00xx for control characters, and everything
+// else as it is. It returns the string in that spelling, without quotes, valid until more is written.
+func (c *Canon) text(i int) (text []byte, end int, fault NotCanonical) {
+	in := c.in
+	start, at := i, len(c.out)+i-c.run
+	i = skipPlain(in, i+1)
 	for {
-		for i < len(in) && plain[in[i]] {
-			i++
-		}
 		if i == len(in) {
-			return NotJSON
+			return nil, i, NotJSON
 		}
 		switch b := in[i]; {
 		case b == '"':
-			c.out = append(c.out, in[run:i]...)
-			c.out = append(c.out, '"')
-			c.pos = i + 1
-			return 0
+			if c.run <= start {
+				return in[start+1 : i], i + 1, 0
+			}
+			c.flush(i+1, i+1)
+			return c.out[at+1 : len(c.out)-1], i + 1, 0
 		case b == '\\':
-			c.out = append(c.out, in[run:i]...)
-			n, fault := c.escape(in[i:])
-			if fault != 0 {
-				return fault
+			c.flush(i, i)
+			var n int
+			if c.out, n, fault = appendEscape(c.out, in[i:]); fault != 0 {
+				return nil, i, fault
 			}
 			i += n
-			run = i
+			c.run = i
 		case b >= utf8.RuneSelf:
 			r, n := utf8.DecodeRune(in[i:])
 			if r == utf8.RuneError && n == 1 {
-				return BadText
+				return nil, i, BadText
 			}
 			i += n
 		default:
-			return NotJSON
+			return nil, i, NotJSON
 		}
+		i = skipPlain(in, i)
 	}
 }
 
-// escape writes the character that the escape sequence at the beginning of s stands for, and returns the length of the
-// sequence.
-func (c *Canon) escape(s []byte) (int, NotCanonical) {
+// appendEscape writes the character that the escape sequence at the beginning of s stands for, and returns the length of
+// the sequence.
+func appendEscape(out, s []byte) ([]byte, int, NotCanonical) {
 	if len(s) < 2 {
-		return 0, NotJSON
+		return out, 0, NotJSON
 	}
 	switch s[1] {
 	case '"', '\\':
-		c.out = append(c.out, '\\', s[1])
+		out = append(out, '\\', s[1])
 	case '/':
-		c.out = append(c.out, '/')
+		out = append(out, '/')
 	case 'b':
-		c.out = append(c.out, `\u0008`...)
+		out = append(out, `\u0008`...)
 	case 'f':
-		c.out = append(c.out, `\u000c`...)
+		out = append(out, `\u000c`...)
 	case 'n':
-		c.out = append(c.out, `\u000a`...)
+		out = append(out, `\u000a`...)
 	case 'r':
-		c.out = append(c.out, `\u000d`...)
+		out = append(out, `\u000d`...)
 	case 't':
-		c.out = append(c.out, `\u0009`...)
+		out = append(out, `\u0009`...)
 	case 'u':
-		return c.unicode(s)
+		return appendUnicode(out, s)
 	default:
-		return 0, NotJSON
+		return out, 0, NotJSON
 	}
-	return 2, 0
+	return out, 2, 0
 }
 
-func (c *Canon) unicode(s []byte) (int, NotCanonical) {
+func appendUnicode(out, s []byte) ([]byte, int, NotCanonical) {
 	r, ok := hex4(s, 2)
 	if !ok {
-		return 0, NotJSON
+		return out, 0, NotJSON
 	}
 	n := 6
 	if 0xd800 <= r && r < 0xe000 {
 		if r >= 0xdc00 || len(s) < 12 || s[6] != '\\' || s[7] != 'u' {
-			return 0, BadText
+			return out, 0, BadText
 		}
 		low, ok := hex4(s, 8)
 		if !ok || low < 0xdc00 || low >= 0xe000 {
-			return 0, BadText
+			return out, 0, BadText
 		}
 		r = 0x10000 + (r-0xd800)<<10 + (low - 0xdc00)
 		n = 12
 	}
 	switch {
 	case r == '"' || r == '\\':
-		c.out = append(c.out, '\\', byte(r))
+		return append(out, '\\', byte(r)), n, 0
 	case r < ' ':
 		const digits = "0123456789abcdef"
-		c.out = append(c.out, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
-	default:
-		c.out = utf8.AppendRune(c.out, r)
+		return append(out, '\\', 'u', '0', '0', digits[r>>4], digits[r&15]), n, 0
 	}
-	return n, 0
-}
-
-// rivals are names of which Elasticsearch takes the one that comes last, so that an object with two of them means
-// something else when they change places.
-type rivals uint16
-
-const (
-	rivalLower rivals = 1 << iota
-	rivalUpper
-	rivalAggs
-	rivalIncludes
-	rivalExcludes
-	rivalValue
-)
-
-// orderOf tells whether the order of members matters everywhere inside the member called key, and which rivals key
-// belongs to. JSON says that order has no meaning; Elasticsearch's parsers give it one in these places.
-func orderOf(key []byte) (ordered bool, group rivals) {
-	switch string(key) {
-	case "sort": // {"a":"asc","b":"desc"} sorts by a, then by b
-		return true, 0
-	case "indices_boost": // the first name that matches an index counts
-		return true, 0
-	case "order": // of an aggregation: the last member counts
-		return true, 0
-	case "geo_distance", "geo_bounding_box", "geo_polygon", "_geo_distance": // a point has several spellings; the last one counts
-		return true, 0
-	case "from", "gt", "gte", "include_lower": // of a range query
-		return false, rivalLower
-	case "to", "lt", "lte", "include_upper":
-		return false, rivalUpper
-	case "aggs", "aggregations":
-		return false, rivalAggs
-	case "include", "includes": // of _source
-		return false, rivalIncludes
-	case "exclude", "excludes":
-		return false, rivalExcludes
-	case "value", "term", "prefix", "wildcard": // of a term-level query on one field
-		return false, rivalValue
-	}
-	return false, 0
+	return utf8.AppendRune(out, r), n, 0
 }

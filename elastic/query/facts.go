@@ -24,30 +24,37 @@ type Facts struct {
 	Pipeline       bool // "search_pipeline"
 }
 
-// A place says what the names and strings at some point of a body mean.
-type place uint8
+// A fact is a set of Facts, a bit each.
+type fact uint16
 
 const (
-	placeAny         place = iota // names are the query language's; strings may be date math
-	placePlain                    // nothing in here matters
-	placeTop                      // the body itself
-	placeQuery                    // names are query clauses
-	placeBool                     // inside bool
-	placeWrap                     // inside a clause that holds others
-	placeField                    // names are fields, strings may be date math
-	placeTerms                    // as placeField, inside terms
-	placeTermsField               // one field of terms: an array, or a look-up
-	placeValue                    // names are options of a field
-	placeFullText                 // names are fields or options, strings are text to analyse
-	placeQueryString              // strings are in the syntax of Lucene's query parser
-	placeAggs                     // names are names of aggregations
-	placeAgg                      // one aggregation: names are types
-	placeRuntime                  // names are names of runtime fields
-	placeBoost                    // names are index expressions
-	placeRandom                   // inside random_score
-	placeDecay                    // inside a decay function: names are fields
-	placeDecayField               // one field of a decay function
+	saysNow fact = 1 << iota
+	saysSize0
+	saysAggs
+	saysTerminateAfter
+	saysExplain
+	saysProfile
+	saysSlice
+	saysPIT
+	saysScript
+	saysScriptedMetric
+	saysSampler
+	saysRandom
+	saysWrapped
+	saysForeign
+	saysExternal
+	saysPipeline
 )
+
+func (f fact) named() Facts {
+	return Facts{
+		Now: f&saysNow != 0, Size0: f&saysSize0 != 0, Aggs: f&saysAggs != 0, TerminateAfter: f&saysTerminateAfter != 0,
+		Explain: f&saysExplain != 0, Profile: f&saysProfile != 0, Slice: f&saysSlice != 0, PIT: f&saysPIT != 0,
+		Script: f&saysScript != 0, ScriptedMetric: f&saysScriptedMetric != 0, Sampler: f&saysSampler != 0,
+		Random: f&saysRandom != 0, Wrapped: f&saysWrapped != 0, Foreign: f&saysForeign != 0, External: f&saysExternal != 0,
+		Pipeline: f&saysPipeline != 0,
+	}
+}
 
 // required are the members that a place asks for.
 type required uint8
@@ -58,145 +65,22 @@ const (
 	sawOrigin
 )
 
-// enter notes what the member called key at place p means, and returns the place of its value.
-func (f *Facts) enter(p place, key []byte) place {
-	switch p {
-	case placePlain, placeQueryString, placeFullText:
-		return p
-	case placeTop:
-		return f.top(key)
-	case placeQuery:
-		return f.clause(key)
-	case placeBool:
-		switch string(key) {
-		case "must", "filter", "should", "must_not", "mustNot":
-			return placeQuery
-		}
-		return f.keyword(key)
-	case placeWrap:
-		switch string(key) {
-		case "query", "filter", "positive", "negative", "queries", "organic":
-			return placeQuery
-		}
-		return f.keyword(key)
-	case placeField, placeValue, placeTermsField:
-		return placeValue
-	case placeTerms:
-		return placeTermsField
-	case placeAggs:
-		return placeAgg
-	case placeAgg:
-		switch string(key) {
-		case "aggs", "aggregations":
-			return placeAggs
-		case "filter":
-			return placeQuery
-		case "meta":
-			return placePlain
-		}
-		return f.keyword(key)
-	case placeBoost:
-		f.indices(key)
-		return placePlain
-	case placeRuntime:
-		return placeAny
-	case placeDecay:
-		return placeDecayField
-	}
-	return f.keyword(key)
-}
+// judged are the places where more than the name of a member counts.
+var judged = [places]bool{placeTop: true, placeRandom: true, placeDecayField: true}
 
-// top is enter for the members of the body itself.
-func (f *Facts) top(key []byte) place {
-	switch string(key) {
-	case "query", "post_filter":
-		return placeQuery
-	case "aggs", "aggregations":
-		f.Aggs = true
-		return placeAggs
-	case "runtime_mappings":
-		return placeRuntime
-	case "indices_boost":
-		return placeBoost
-	case "search_after":
-		return placeValue
-	case "slice":
-		f.Slice = true
-		return placePlain
-	case "pit":
-		f.PIT = true
-		return placePlain
-	case "size", "from", "timeout", "stats", "terminate_after", "profile", "explain", "_source", "fields",
-		"stored_fields", "docvalue_fields", "track_total_hits", "track_scores", "min_score", "version",
-		"seq_no_primary_term":
-		return placePlain
-	}
-	return f.keyword(key)
-}
-
-// clause is enter for query clauses. Only here is it sure that what stands below is a field.
-func (f *Facts) clause(key []byte) place {
-	switch string(key) {
-	case "bool":
-		return placeBool
-	case "constant_score", "nested", "has_child", "has_parent", "boosting", "dis_max", "function_score", "pinned":
-		return placeWrap
-	case "term", "range", "prefix", "wildcard", "regexp", "fuzzy", "span_term":
-		return placeField
-	case "terms":
-		return placeTerms
-	case "match", "match_phrase", "match_phrase_prefix", "match_bool_prefix", "multi_match", "combined_fields":
-		return placeFullText
-	case "exists", "ids", "match_all", "match_none":
-		return placePlain
-	}
-	return f.keyword(key)
-}
-
-// keyword notes what a word of the query language means for caching, wherever it stands.
-func (f *Facts) keyword(key []byte) place {
-	switch string(key) {
-	case "random_score":
-		return placeRandom
-	case "gauss", "exp", "linear":
-		return placeDecay
-	case "query_string", "simple_query_string":
-		return placeQueryString
-	case "scripted_metric":
-		f.ScriptedMetric = true
-	case "sampler", "diversified_sampler", "random_sampler":
-		f.Sampler = true
-	case "wrapper":
-		f.Wrapped = true
-	case "index", "_index", "target_index", "indexed_shape", "percolate":
-		f.Foreign = true
-	case "ext", "model_id", "model_text", "inference_id", "inference", "inference_config", "query_vector_builder",
-		"text_expansion", "sparse_vector", "semantic", "neural", "neural_sparse", "learning_to_rank", "sltr", "rule", "rule_query",
-		"ruleset_id", "ruleset_ids", "text_similarity_reranker", "agentic":
-		f.External = true
-	case "search_pipeline":
-		f.Pipeline = true
-	default:
-		if bytes.HasPrefix(key, []byte("script")) || bytes.HasSuffix(key, []byte("_script")) {
-			f.Script = true
-		}
-	}
-	return placeAny
-}
-
-// leave notes what the value of a member says, once it is written, and returns which of the members that p asks for it is.
-func (f *Facts) leave(p place, key, value []byte) required {
+// judge notes what the value of a member says, once it is written, and returns which of the members that p asks for it is.
+func (c *Canon) judge(p place, key, value []byte) required {
 	switch p {
 	case placeTop:
 		switch string(key) {
 		case "size":
-			f.Size0 = string(value) == "0"
+			c.facts |= saysIf(saysSize0, string(value) == "0")
 		case "terminate_after":
-			f.TerminateAfter = string(value) != "0"
+			c.facts |= saysIf(saysTerminateAfter, string(value) != "0")
 		case "explain":
-			f.Explain = !isFalse(value)
+			c.facts |= saysIf(saysExplain, !isFalse(value))
 		case "profile":
-			f.Profile = !isFalse(value)
+			c.facts |= saysIf(saysProfile, !isFalse(value))
 		}
 	case placeRandom:
 		if string(value) == "null" {
@@ -216,37 +100,59 @@ func (f *Facts) leave(p place, key, value []byte) required {
 	return 0
 }
 
+func saysIf(f fact, holds bool) fact {
+	if holds {
+		return f
+	}
+	return 0
+}
+
 func isFalse(value []byte) bool { return string(value) == "false" || string(value) == `"false"` }
 
-// close notes what is missing at the end of an object.
-func (f *Facts) close(p place, seen required) {
+// missing returns what the end of an object says in which only these members were seen.
+func missing(p place, seen required) fact {
 	switch {
 	case p == placeRandom && seen != sawSeed|sawField:
-		f.Random = true
+		return saysRandom
 	case p == placeDecayField && seen != sawOrigin:
-		f.Now = true // on a date field the origin is now unless given
+		return saysNow // on a date field the origin is now unless given
 	}
+	return 0
 }
 
-// text notes what the string s, in canonical spelling without quotes, means at place p.
-func (f *Facts) text(p place, s []byte) {
+// unknownFacts returns what a name says at place p that is no word.
+func unknownFacts(p place, key []byte) fact {
+	switch {
+	case p == placeBoost:
+		return indexFacts(key)
+	case keywords[p] && (bytes.HasPrefix(key, textScript) || bytes.HasSuffix(key, textUnderscoreScript)):
+		return saysScript
+	}
+	return 0
+}
+
+var (
+	textNow              = []byte("now")
+	textScript           = []byte("script")
+	textUnderscoreScript = []byte("_script")
+)
+
+// textFacts returns what the string s, in canonical spelling without quotes, says at place p.
+func textFacts(p place, s []byte) fact {
 	switch p {
 	case placePlain:
+		return 0
 	case placeQueryString:
-		f.Now = f.Now || hasNowToken(s, true)
+		return saysIf(saysNow, hasNowToken(s, true))
 	case placeFullText:
 		// On a date field even match takes date math; "now" alone is there a single millisecond, but a common word.
-		f.Now = f.Now || len(s) > len("now") && isDateMath(s)
-	default:
-		f.Now = f.Now || isDateMath(s)
-		f.indices(s)
+		return saysIf(saysNow, len(s) > len("now") && isDateMath(s))
 	}
+	return saysIf(saysNow, isDateMath(s)) | indexFacts(s)
 }
 
-// indices notes date math in the name of an index, such as <logs-{now/d}>.
-func (f *Facts) indices(s []byte) {
-	f.Now = f.Now || hasDateMathName(s)
-}
+// indexFacts returns what date math in the name of an index says, such as <logs-{now/d}>.
+func indexFacts(s []byte) fact { return saysIf(saysNow, hasDateMathName(s)) }
 
 // isDateMath tells whether s, where a date may stand, is counted from the present.
 func isDateMath(s []byte) bool {
@@ -273,6 +179,9 @@ func hasDateMathName(s []byte) bool {
 // that s is in the canonical spelling of JSON.
 func hasNowToken(s []byte, escaped bool) bool {
 	const word = "now"
+	if bytes.IndexByte(s, '\\') < 0 && bytes.Index(s, textNow) < 0 {
+		return false
+	}
 	matched := 0 // letters of the word seen; -1 inside another word
 	for i := 0; i < len(s); i++ {
 		b := s[i]

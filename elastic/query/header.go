@@ -109,6 +109,12 @@ var (
 
 // mediaOf reduces one value of Accept or Content-Type. A value with anything unusual stands in the key as it is.
 func mediaOf(value []byte) media {
+	switch string(value) { // as most callers write it
+	case "application/json":
+		return media{json: true, text: textJSON}
+	case "*/*":
+		return media{any: true}
+	}
 	if bytes.IndexByte(value, ',') >= 0 {
 		return media{text: value}
 	}

@@ -181,17 +181,20 @@ type state struct {
 	parts    []byte // the parts of the key
 	dropped  []byte // the parts left out
 	identity []byte // what the HMAC is taken over
+	caller   []byte // what it was taken over last, and callerMAC what came of it
 	accept   []byte // what stands in the key for Accept
 	body     []byte // canonical
 	args     []arg
 	arena    []byte // decoded parameters
+
+	callerMAC [sha256.Size]byte
 }
 
 // maxState is the largest memory that goes back to the pool.
 const maxState = 1 << 20
 
 func (k *Keyer) release(s *state) {
-	if cap(s.raw)+cap(s.parts)+cap(s.body)+cap(s.arena)+cap(s.canon.scratch) <= maxState {
+	if cap(s.raw)+cap(s.parts)+cap(s.body)+cap(s.arena)+cap(s.caller)+cap(s.canon.scratch) <= maxState {
 		k.states.Put(s)
 	}
 }
@@ -270,8 +273,12 @@ func (k *Keyer) work(s *state, r *Request) (Key, Verdict) {
 	if v.Bypass = k.assemble(s, r, &v); v.Bypass != "" {
 		return Key{}, v
 	}
-	if len(s.dropped) > 0 {
+	switch n := len(s.dropped); {
+	case n >= len(v.Dropped):
 		v.Dropped = sha256.Sum256(s.dropped)
+	case n > 0:
+		v.Dropped[0] = byte(n)
+		copy(v.Dropped[1:], s.dropped)
 	}
 	if v.NowBound {
 		v.lives(ReasonNow)
@@ -305,7 +312,7 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 	if why != "" {
 		return why
 	}
-	k.addIdentity(s, r)
+	s.addIdentity()
 
 	if s.args, s.arena, why = parseArgs(s.args, s.arena, r.RawQuery); why != "" {
 		return why
@@ -368,16 +375,22 @@ func appendFlag(dst []byte, b bool) []byte {
 	return append(dst, 0)
 }
 
-// addHeaders adds what in the header, other than who asks, changes the answer. It returns the reduced Content-Type,
+// addHeaders adds what in the header, other than who asks, changes the answer, and gathers who asks. It returns the reduced Content-Type,
 // which is empty if there is none.
 func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte, why Reason) {
 	s.accept = s.accept[:0]
+	k.beginIdentity(s, r)
 	accepts := 0
 	choice := true // of the node, as far as Accept goes
 	pragma := false
 	control := false
 	for _, f := range r.Header.Fields() {
-		switch h, _ := k.hear(lower(&s.name, f.Name)); h {
+		name := lower(&s.name, f.Name)
+		h, extra := k.hear(name)
+		if h == hearIdentity || h == hearAddress || extra {
+			s.identify(name, f)
+		}
+		switch h {
 		case hearOrigin:
 			return nil, ReasonOrigin
 		case hearContentEncoding:
@@ -405,7 +418,7 @@ func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte
 			s.accept = appendPart(s.accept, m.text)
 		case hearShape:
 			s.parts = append(s.parts, 1)
-			s.parts = appendPart(s.parts, lower(&s.name, f.Name))
+			s.parts = appendPart(s.parts, name)
 			s.parts = appendPart(s.parts, f.Value)
 		}
 	}
@@ -426,8 +439,8 @@ func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte
 	return contentType, ""
 }
 
-// addIdentity adds an HMAC over who asks, and over the headers that the options add, which may hold credentials too.
-func (k *Keyer) addIdentity(s *state, r *Request) {
+// beginIdentity begins what the HMAC is taken over with what no header holds.
+func (k *Keyer) beginIdentity(s *state, r *Request) {
 	s.identity = s.identity[:0]
 	if k.options.Identity == PerCredential {
 		s.identity = append(s.identity, 'c')
@@ -437,25 +450,32 @@ func (k *Keyer) addIdentity(s *state, r *Request) {
 		s.identity = append(s.identity, 'a')
 		s.identity = appendPart(s.identity, r.Address)
 	}
-	for _, f := range r.Header.Fields() {
-		name := lower(&s.name, f.Name)
-		if h, extra := k.hear(name); h == hearIdentity || h == hearAddress || extra {
-			if len(f.Name) > len(name) {
-				name = f.Name
-			}
-			s.identity = append(s.identity, 'h')
-			s.identity = appendPart(s.identity, name)
-			s.identity = appendPart(s.identity, f.Value)
-		}
+}
+
+// identify adds a header field that says who asks. name is in lower case, and cut if it is longer than any that is known.
+func (s *state) identify(name []byte, f wire.Field) {
+	if len(f.Name) > len(name) {
+		name = f.Name
 	}
+	s.identity = append(s.identity, 'h')
+	s.identity = appendPart(s.identity, name)
+	s.identity = appendPart(s.identity, f.Value)
+}
+
+// addIdentity adds an HMAC over who asks, and over the headers that the options add, which may hold credentials too. Of
+// the last caller it is known already.
+func (s *state) addIdentity() {
 	if len(s.identity) == 0 {
 		s.parts = appendPart(s.parts, nil)
 		return
 	}
-	s.mac.Reset()
-	s.mac.Write(s.identity)
-	s.identity = s.mac.Sum(s.identity[:0])
-	s.parts = appendPart(s.parts, s.identity)
+	if !bytes.Equal(s.identity, s.caller) {
+		s.mac.Reset()
+		s.mac.Write(s.identity)
+		s.mac.Sum(s.callerMAC[:0])
+		s.caller = append(s.caller[:0], s.identity...)
+	}
+	s.parts = appendPart(s.parts, s.callerMAC[:])
 }
 
 // source returns the body, which may stand in the URL, and its type.

@@ -115,16 +115,16 @@ type arg struct {
 }
 
 // parseArgs reads a raw query as Elasticsearch does: "&" and ";" part, "+" is a space, escapes are decoded once.
-// It returns the parameters sorted by name; they point into arena, which comes back grown.
+// It returns the parameters sorted by name; they point into raw and arena, which comes back grown.
 func parseArgs(args []arg, arena, raw []byte) ([]arg, []byte, Reason) {
 	args, arena = args[:0], slices.Grow(arena[:0], len(raw)) // decoding never lengthens, so arena stays where it is
 	for len(raw) > 0 {
-		pair := raw
-		if i := bytes.IndexAny(raw, "&;"); i >= 0 {
-			pair, raw = raw[:i], raw[i+1:]
-		} else {
-			raw = nil
+		end := 0
+		for end < len(raw) && raw[end] != '&' && raw[end] != ';' {
+			end++
 		}
+		pair := raw[:end]
+		raw = raw[min(end+1, len(raw)):]
 		if len(pair) == 0 {
 			continue
 		}
@@ -140,18 +140,31 @@ func parseArgs(args []arg, arena, raw []byte) ([]arg, []byte, Reason) {
 		if row, ok := params[string(a.name)]; ok && nameOK {
 			a.row = row
 		}
-		at, found := slices.BinarySearchFunc(args, a.name, func(b arg, name []byte) int { return bytes.Compare(b.name, name) })
-		if found {
-			return args, arena, ReasonRepeated
+		at := len(args)
+		for ; at > 0; at-- {
+			order := bytes.Compare(args[at-1].name, a.name)
+			if order == 0 {
+				return args, arena, ReasonRepeated
+			}
+			if order < 0 {
+				break
+			}
 		}
-		args = slices.Insert(args, at, a)
+		args = append(args, a)
+		if at < len(args)-1 {
+			copy(args[at+1:], args[at:])
+			args[at] = a
+		}
 	}
 	return args, arena, ""
 }
 
 // unescape decodes the percent escapes of s once and appends the result to arena, which must have room for it. If s
-// cannot be decoded, it stands as it came.
+// cannot be decoded, it stands as it came. What needs no decoding comes back as s itself.
 func unescape(arena, s []byte, plusIsSpace bool) (text, grown []byte, ok bool) {
+	if bytes.IndexByte(s, '%') < 0 && (!plusIsSpace || bytes.IndexByte(s, '+') < 0) {
+		return s, arena, true
+	}
 	start := len(arena)
 	for i := 0; i < len(s); i++ {
 		b := s[i]

@@ -2,6 +2,8 @@ package query
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 
 	"weir/internal/wire"
@@ -15,7 +17,35 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
+// skipPlain returns the first position from i on at which a byte is not plain. It takes eight bytes at a step: in each of
+// the terms a byte's highest bit is set if it is a control character, a quote, a backslash or not ASCII, and wrongly set
+// only above one that is rightly.
+func skipPlain(b []byte, i int) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for i+8 <= len(b) {
+		x := binary.LittleEndian.Uint64(b[i:])
+		quote, slash := x^ones*'"', x^ones*'\\'
+		odd := (x | (x - ones*' ') | (quote-ones)&^quote | (slash-ones)&^slash) & high
+		if odd != 0 {
+			return i + bits.TrailingZeros64(odd)>>3
+		}
+		i += 8
+	}
+	for i < len(b) && plain[b[i]] {
+		i++
+	}
+	return i
+}
+
+// skipSpace returns the first position from i on at which no white space stands.
 func skipSpace(b []byte, i int) int {
+	if i < len(b) && b[i] > ' ' {
+		return i // the common case, and short enough to be inlined
+	}
+	return skipSpaces(b, i)
+}
+
+func skipSpaces(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
 	}
@@ -89,8 +119,11 @@ func skipDigits(b []byte, i int) int {
 // were indexed.
 func skipString(b []byte, i int) (int, bool) {
 	for i++; i < len(b); {
+		if i = skipPlain(b, i); i == len(b) {
+			break
+		}
 		switch c := b[i]; {
-		case plain[c] || c >= utf8.RuneSelf:
+		case c >= utf8.RuneSelf:
 			i++
 		case c == '"':
 			return i + 1, true
