@@ -17,7 +17,7 @@ type ClassicLimitConfig struct {
 	MaxRequests *int64 `conf:"max_requests" min:"1"`
 	// Requests, or documents, that may come at once after rest; by default max_requests.
 	BurstRequests *int64 `conf:"burst_requests" min:"1"`
-	// Bytes of request bodies in that time, in the long run.
+	// Bytes of request bodies in that time, in the long run; of bulk_request_throttle of lines, not compressed.
 	MaxBytes *conf.Bytes `conf:"max_bytes" min:"1"`
 	// Bytes that may come at once after rest; by default max_bytes.
 	BurstBytes *conf.Bytes `conf:"burst_bytes" min:"1"`

@@ -108,8 +108,8 @@ func TestBulkRequestThrottleRefuses(t *testing.T) {
 	})
 }
 
-// TestBulkRequestThrottleWaits holds that bulks wait for limits of which each request may wait, and no longer than for the least
-// patient of them.
+// TestBulkRequestThrottleWaits holds that bulks wait for their indices if each of them lets them, and are refused at once if one does
+// not.
 func TestBulkRequestThrottleWaits(t *testing.T) {
 	f := func(second string, passed bool, at time.Duration) {
 		t.Helper()

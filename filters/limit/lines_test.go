@@ -136,6 +136,24 @@ func TestBulkIsRefusedWhole(t *testing.T) {
 	})
 }
 
+// TestOnlyBulksAreRead holds that other bodies are not waited for, and that what a bulk wrote is not charged to others.
+func TestOnlyBulksAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, "- rate_limit: {limits: [{key: [index], rate: 1/h}]}")
+		for i := range 3 {
+			if e := g.serve(with("POST", "/_bulk", lines(fmt.Sprint("a", i)))(0)); e != nil {
+				t.Fatal(e)
+			}
+			x := with("POST", fmt.Sprint("/b", i, "/_search"), "{}")(0)
+			err := g.flow.Serve(x)
+			if err != nil || x.Request.Body.Buffered() {
+				t.Errorf("search %d: error %v, body read %v", i, err, x.Request.Body.Buffered())
+			}
+			x.Conclude()
+		}
+	})
+}
+
 // TestBodiesThatNameIndices holds that another path does not evade a limit on an index that the body may name.
 func TestBodiesThatNameIndices(t *testing.T) {
 	f := func(target string, want int) {

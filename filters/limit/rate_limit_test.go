@@ -402,6 +402,17 @@ func TestIndexCannotBeEvaded(t *testing.T) {
 	f("/remote:pay-1/_search", false)
 }
 
+// TestOthersOfAList holds that a limit on some indices is not for others that stand in a list with them.
+func TestOthersOfAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, `- rate_limit: {limits: [{key: [index], index: "pay-*", rate: 1/h}]}`)
+		n := g.passes(3, func(i int) *flows.Exchange { return exchange("GET", fmt.Sprintf("/logs,pay-%d/_search", i)) })
+		if n != 3 || g.serve(exchange("GET", "/pay-1/_search")) == nil {
+			t.Errorf("%d of 3 searches in different lists passed, and another in an index of one of them", n)
+		}
+	})
+}
+
 // TestAllOrNothing holds that a request that one limit refuses costs nothing of the others.
 func TestAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

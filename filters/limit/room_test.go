@@ -200,3 +200,38 @@ func TestPatienceOfLimits(t *testing.T) {
 	f("{name: a, rate: 1/s, on_limit: wait, max_wait: 1500ms}, {name: b, rate: 2/5s, burst: 1, on_limit: wait}",
 		arrival{"a", 0, true}, arrival{"a", 5 * second / 2, true})
 }
+
+// TestPatienceFromLimitToLimit holds that one who has waited for a limit and is then held up by another waits as long as that one
+// lets it, counted from when it came.
+func TestPatienceFromLimitToLimit(t *testing.T) {
+	f := func(patience string, other time.Duration, passed bool, at time.Duration) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			g := newGateway(t, `
+- rate_limit:
+    limits:
+      - {name: first, key: [user], rate: 1/s, on_limit: wait, max_wait: 1500ms}
+      - {name: then, key: [global], rate: 1/s, on_limit: wait, max_wait: `+patience+`, when: {method: POST}}
+`)
+			from := func(method, user string) *flows.Exchange {
+				x := exchange(method, "/i/_search")
+				x.Request.User = []byte(user)
+				return x
+			}
+			g.serve(from("GET", "ann"))
+			c := crowd{g: g, start: time.Now()}
+			c.comes(from("POST", "ann"))
+			<-time.After(other)
+			if e := g.serve(from("POST", "bob")); e != nil {
+				t.Fatal(e)
+			}
+			if got := c.all()[0]; got.ok != passed || got.at != at {
+				t.Errorf("with %s, another after %s: %+v, want passed %v after %s", patience, other, got, passed, at)
+			}
+		})
+	}
+	f("1500ms", 300*time.Millisecond, true, 1300*time.Millisecond)
+	f("1500ms", 700*time.Millisecond, false, time.Second) // it would have to wait until 1.7 s
+	f("3s", 700*time.Millisecond, true, 1700*time.Millisecond)
+}
