@@ -79,8 +79,9 @@ type Cluster struct {
 
 	version atomic.Pointer[Version]
 	uuid    atomic.Pointer[string]
-	weights sync.Map // of nodes by address, in place of the configured ones
-	warned  sync.Map // causes of warnings that were given once
+	nodeIDs atomic.Pointer[[][]byte] // of all nodes that are known, those included that get no traffic
+	weights sync.Map                 // of nodes by address, in place of the configured ones
+	warned  sync.Map                 // causes of warnings that were given once
 
 	discovering sync.Mutex // held by a search for nodes; guards the field below
 	resolved    []*listed  // what lookups found

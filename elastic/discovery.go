@@ -80,6 +80,9 @@ func (k *Cluster) discoverOnce() bool {
 	for _, s := range k.seeds {
 		k.identify(ctx, s)
 	}
+	if k.nodeIDs.Load() == nil || !k.options.Discovery.Enabled {
+		k.noteIDs(nil)
+	}
 	resolved := k.resolve(ctx)
 	if len(k.lookups) > 0 {
 		k.admitResolved(ctx)
@@ -88,6 +91,9 @@ func (k *Cluster) discoverOnce() bool {
 		return resolved
 	}
 	list, err := k.listNodes(ctx)
+	if err == nil {
+		k.noteIDs(list)
+	}
 	if err != nil {
 		k.metrics.discovery[1].Inc()
 		if k.ctx.Err() == nil {

@@ -74,6 +74,11 @@ func (m *Member[T]) SetLocal(local bool) { m.local.Store(local) }
 // InFlight returns how many exchanges m has.
 func (m *Member[T]) InFlight() int { return int(m.inFlight.Load()) }
 
+// Well tells whether m would get exchanges: it has a weight, is not out, and connections to it can be made.
+func (m *Member[T]) Well() bool {
+	return m.weight.Load() > 0 && !m.dead.Load() && m.in(m.p.since())
+}
+
 // Out tells whether m is out.
 func (m *Member[T]) Out() bool { return !m.in(m.p.since()) }
 

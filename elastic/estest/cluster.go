@@ -16,10 +16,13 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"sync"
 	"time"
 )
+
+const defaultName = "estest"
 
 // Options say what cluster to start. The zero value is one node of Elasticsearch 7 on a free port of 127.0.0.1.
 type Options struct {
@@ -86,7 +89,7 @@ func Start(o Options) (*Cluster, error) {
 		o.Nodes = 1
 	}
 	if o.Name == "" {
-		o.Name = "estest"
+		o.Name = defaultName
 	}
 	if o.RefreshInterval == 0 {
 		o.RefreshInterval = time.Second
@@ -147,7 +150,7 @@ func (c *Cluster) AddNode() (*Node, error) {
 	c.nodesMu.Lock()
 	defer c.nodesMu.Unlock()
 	i := len(c.nodes)
-	n := &Node{c: c, number: i, name: fmt.Sprintf("n%d", i+1), id: stableID(uint64(i) + 1), listed: true, hasHTTP: true}
+	n := &Node{c: c, number: i, name: fmt.Sprintf("n%d", i+1), id: c.nodeID(i), listed: true, hasHTTP: true}
 	n.roles = []string{"data", "ingest", "master", "remote_cluster_client"}
 	if c.details.opensearch {
 		n.roles = []string{"cluster_manager", "data", "ingest", "remote_cluster_client"}
@@ -209,6 +212,17 @@ func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, err
 		}
 	}
 	return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("no node runs at %s", addr)}
+}
+
+// nodeID returns the id of node i, which clusters of different names have different ones for.
+func (c *Cluster) nodeID(i int) string {
+	n := uint64(i) + 1
+	if c.o.Name != defaultName {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(c.o.Name))
+		n ^= h.Sum64()
+	}
+	return stableID(n)
 }
 
 // stableID returns an id of 22 characters, as nodes and indices have, that depends on n alone.

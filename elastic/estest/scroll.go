@@ -23,7 +23,8 @@ func (r *request) openScroll(keep string, s *searchSpec, f *found) (string, erro
 	}
 	r.dropScrolls()
 	r.c.store.scrollsOpened++
-	id := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "estest-scroll-%d", r.c.store.scrollsOpened))
+	// Nodes write the ids of the nodes that hold the contexts into it.
+	id := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "estest-scroll-%d-%s", r.c.store.scrollsOpened, r.node.id))
 	r.c.store.scrolls[id] = &scroll{spec: s, found: f, next: s.size, keep: d, expires: r.now.Add(d)}
 	return id, nil
 }
