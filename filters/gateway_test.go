@@ -28,7 +28,13 @@ func TestMain(m *testing.M) {
 // serve runs an entry over the flow main of text, with the cluster up at url, and returns the entry's address.
 func serve(t testing.TB, text, url string) string {
 	t.Helper()
-	root, p := conf.Parse("test.yml", "elasticsearch: [{name: up, endpoint: "+url+"}]\n"+text+"\nrouter: [{name: default, default_flow: main}]\n", nil)
+	return serveSection(t, "[{name: up, endpoint: "+url+"}]", text)
+}
+
+// serveSection is serve with a whole section elasticsearch.
+func serveSection(t testing.TB, clusters, text string) string {
+	t.Helper()
+	root, p := conf.Parse("test.yml", "elasticsearch: "+clusters+"\n"+text+"\nrouter: [{name: default, default_flow: main}]\n", nil)
 	b := flows.NewBuilder(filters.Registry(), p)
 	for name, c := range elastic.DecodeClusters(root.Get("elasticsearch"), p) {
 		b.Provide("elasticsearch", name, c, nil)

@@ -64,23 +64,28 @@ func describe(key query.Key, e *Entry, now time.Time) KeptEntry {
 
 // explainer is a filter that looks into the cache.
 type explainer interface {
-	explain(x *flows.Exchange) Explanation
+	explain(x *flows.Exchange, cluster string) Explanation
 }
 
 // Explain returns what the first cache filter makes of x on its way through the flows, or false if it meets none. The
 // filters need not have been started; then nothing is kept, and the key is none of a running gateway.
 func Explain(way []*flows.Flow, x *flows.Exchange) (Explanation, bool) {
+	return explain(way, x, destination(way, x))
+}
+
+// explain is Explain for an exchange on its way to a cluster.
+func explain(way []*flows.Flow, x *flows.Exchange, cluster string) (Explanation, bool) {
 	for _, f := range way {
 		for i, step := range f.Steps() {
 			if !f.Meets(i, x) {
 				continue
 			}
 			if c, ok := step.Filter.(explainer); ok {
-				e := c.explain(x)
+				e := c.explain(x, cluster)
 				e.Flow, e.Filter = f.Name(), step.Kind
 				return e, true
 			}
-			if e, ok := Explain(step.Flows, x); ok {
+			if e, ok := explain(step.Flows, x, cluster); ok {
 				return e, true
 			}
 		}
@@ -88,8 +93,26 @@ func Explain(way []*flows.Flow, x *flows.Exchange) (Explanation, bool) {
 	return Explanation{}, false
 }
 
-// explain says what l makes of x, without I/O and without counting.
-func (l *lookup) explain(x *flows.Exchange) Explanation {
+// destination returns the name of the cluster to which the flows would send x.
+func destination(way []*flows.Flow, x *flows.Exchange) string {
+	for _, f := range way {
+		for i, step := range f.Steps() {
+			if !f.Meets(i, x) {
+				continue
+			}
+			if d, ok := step.Filter.(flows.Destined); ok {
+				return d.Destination(x)
+			}
+			if cluster := destination(step.Flows, x); cluster != "" {
+				return cluster
+			}
+		}
+	}
+	return ""
+}
+
+// explain says what l makes of x, on its way to a cluster, without I/O and without counting.
+func (l *lookup) explain(x *flows.Exchange, cluster string) Explanation {
 	probe := *l
 	if probe.keyer == nil {
 		o := l.options
@@ -100,7 +123,7 @@ func (l *lookup) explain(x *flows.Exchange) Explanation {
 		}
 	}
 	e := Explanation{API: x.Call().String()}
-	var t ticket
+	t := ticket{cluster: cluster}
 	var m *multi
 	why, err := probe.admit(x, &t)
 	many := why == "" && err == nil && x.Call().Name == "msearch"

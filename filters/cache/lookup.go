@@ -116,6 +116,7 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	}
 	defer t.done()
 	t.least, t.most = l.least, l.most
+	t.cluster = flows.Destination(next, x)
 	why, err := l.judge(x, t)
 	if err != nil {
 		return err
@@ -207,11 +208,13 @@ func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 var twoSlashes = []byte("//")
 
 // scoped makes the flows part of a key: that in which the cache is configured and that by which the request came, since
-// one flow may stand inside several others. Below them the request may go to another cluster.
+// one flow may stand inside several others. Below them the request may go to another cluster. The cluster is a part as well:
+// one flow may send requests to several.
 func (t *ticket) scoped(key query.Key, own, routed string) query.Key {
 	b := append(t.scratch[:0], key[:]...)
 	b = append(binary.AppendUvarint(b, uint64(len(own))), own...)
-	b = append(b, routed...)
+	b = append(binary.AppendUvarint(b, uint64(len(routed))), routed...)
+	b = append(b, t.cluster...)
 	t.scratch = b[:0]
 	return sha256.Sum256(b)
 }

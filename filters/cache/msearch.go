@@ -341,6 +341,9 @@ func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
 		most = min(most, t.most)
 	}
 	switch {
+	case x.Trace.Cluster != t.cluster:
+		m.why = reasonCluster
+		return nil
 	case r.Status != 200:
 		m.why = query.ReasonStatus
 		return nil

@@ -11,10 +11,11 @@ const (
 	reasonFault      query.Reason = "fault"           // the cache itself failed
 	reasonTooLarge   query.Reason = "too-large"
 	reasonTooSmall   query.Reason = "too-small"
-	reasonNotOffered query.Reason = "no-set-cache" // no filter below offered the answer to the cache
-	reasonWarning    query.Reason = "warning"      // to a _msearch: nobody knows about which of its searches
-	reasonUnanswered query.Reason = "failed"       // there is no answer, but an error
-	reasonPurged     query.Reason = "purged"       // the cache was purged while the node was asked
+	reasonNotOffered query.Reason = "no-set-cache"  // no filter below offered the answer to the cache
+	reasonWarning    query.Reason = "warning"       // to a _msearch: nobody knows about which of its searches
+	reasonUnanswered query.Reason = "failed"        // there is no answer, but an error
+	reasonCluster    query.Reason = "other-cluster" // another cluster answered than the one that the request was to go to
+	reasonPurged     query.Reason = "purged"        // the cache was purged while the node was asked
 )
 
 // bypassReasons are all reasons for which a request passes the cache by.
@@ -33,14 +34,14 @@ var unstoredReasons = [...]query.Reason{
 	query.ReasonStatus, query.ReasonContentType, query.ReasonContentCoding, query.ReasonSetCookie,
 	query.ReasonCacheControl, query.ReasonVary, query.ReasonMalformed, query.ReasonTimedOut, query.ReasonShards,
 	query.ReasonEndedEarly, query.ReasonError, query.ReasonCursor, query.ReasonClusters, query.ReasonProfile,
-	reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonWarning, reasonUnanswered, reasonPurged,
+	reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonWarning, reasonUnanswered, reasonPurged, reasonCluster,
 }
 
 // passing tells whether a reason says something about one answer only, and not about all answers to such a request.
 func passing(why query.Reason) bool {
 	switch why {
 	case query.ReasonStatus, query.ReasonMalformed, query.ReasonTimedOut, query.ReasonShards, query.ReasonEndedEarly,
-		query.ReasonError, query.ReasonClusters, reasonMemory, reasonFault, reasonUnanswered, reasonPurged:
+		query.ReasonError, query.ReasonClusters, reasonMemory, reasonFault, reasonUnanswered, reasonPurged, reasonCluster:
 		return true
 	}
 	return false

@@ -136,7 +136,7 @@ func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entr
 		return
 	}
 	td := s.take(d)
-	td.key, td.verdict, td.least, td.most = t.key, t.verdict, t.least, t.most
+	td.key, td.verdict, td.least, td.most, td.cluster = t.key, t.verdict, t.least, t.most, t.cluster
 	body, _ := d.Request.Body.Bytes(d.Request.Body.Len())
 	td.request = query.Request{API: t.request.API, Index: d.Call().Index, Body: body}
 	go func() {

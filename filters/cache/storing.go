@@ -66,6 +66,8 @@ func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		most = min(most, t.most)
 	}
 	switch {
+	case x.Trace.Cluster != t.cluster:
+		return reasonCluster, nil
 	case r.Status != 200:
 		return query.ReasonStatus, nil
 	case r.Body.Len() > most:

@@ -18,6 +18,7 @@ type ticket struct {
 	verdict query.Verdict
 	accepts codings
 	store   *store // in which an entry was found
+	cluster string // that is to answer
 	multi   *multi // of a _msearch, while its answer is fetched
 	past    *Entry // an entry that does not answer the request while nodes do
 	asked   time.Time
@@ -62,7 +63,7 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 // Release implements flows.Releaser.
 func (t *ticket) Release() {
 	t.ask.Reset()
-	t.accepts, t.store, t.multi, t.past = codings{}, nil, nil, nil
+	t.accepts, t.store, t.cluster, t.multi, t.past = codings{}, nil, "", nil, nil
 	t.busy, t.request, t.key, t.verdict, t.asked, t.least, t.most = false, query.Request{}, query.Key{}, query.Verdict{}, time.Time{}, 0, 0
 	t.open, t.offered, t.stored, t.entry, t.why = false, false, false, nil, ""
 	t.scratch, t.address = t.scratch[:0], [16]byte{}

@@ -25,7 +25,9 @@ import (
 // ElasticsearchConfig is the configuration of elasticsearch.
 type ElasticsearchConfig struct {
 	// Name of the cluster, as in the section elasticsearch.
-	Elasticsearch string `conf:"elasticsearch,required"`
+	Elasticsearch string `conf:"elasticsearch"`
+	// Several clusters in place of one; everything else holds for each of them.
+	Clusters ClustersConfig `conf:"clusters"`
 	// How a node is chosen: `weight`, the classic word, as balance.policy of the cluster says, or one of its values.
 	Balancer string `conf:"balancer,alias=policy" enum:"weight,p2c,least,round_robin,first"`
 	// Exchanges in flight at one node, each on a connection of its own. While all nodes are full, further ones wait.
@@ -123,14 +125,22 @@ const replayLimit = 1 << 20
 
 type elasticsearch struct {
 	config  ElasticsearchConfig
+	targets []*target // one, or those that several chooses among
+	several *several  // nil for one
+	calls   sync.Pool // of *call
+	callers maphash.Seed
+}
+
+// A target is a cluster that exchanges are sent to.
+type target struct {
+	*elasticsearch
 	cluster *elastic.ClusterConfig
 	pool    elastic.PoolOptions
-	live    *elastic.Cluster
+	live    *elastic.Cluster    // nil if it is switched off
 	tracker *generation.Tracker // of what changes in the cluster, for caches
 	memory  transport.Memory    // for answers, with all other bodies; nil without a bound
 	leave   func()              // the tracker
-	calls   sync.Pool           // of *call
-	callers maphash.Seed        // of Call.Caller
+	reach   *reach              // nil for the only one
 }
 
 // call is the memory of one exchange with a cluster.
@@ -155,6 +165,7 @@ func Elasticsearch() flows.Factory[ElasticsearchConfig] {
 		Summary: "Sends the request to a node of a cluster and goes on with its answer.",
 		Default: func() ElasticsearchConfig {
 			return ElasticsearchConfig{
+				Clusters: ClustersConfig{HoldDown: conf.Duration(30 * time.Second)},
 				Balancer: "weight", MaxConnection: transport.DefaultMaxConns, MaxWaiting: transport.DefaultMaxWaiting,
 				WaitTimeout: conf.Duration(30 * time.Second), MaxResponseSize: -1, Credentials: credentialsCaller,
 				Timeouts: TimeoutsConfig{
@@ -168,6 +179,10 @@ func Elasticsearch() flows.Factory[ElasticsearchConfig] {
 		Examples: []flows.Example{
 			{Title: "A cluster called default", YAML: "- elasticsearch: {elasticsearch: default, max_connection: 500}"},
 			{
+				Title: "A second cluster for reads while the first is away",
+				YAML:  "- elasticsearch: {clusters: {first: [default, other], hold_down: 1m}}",
+			},
+			{
 				Title: "Limits on time: searches begin to answer within 30 seconds, answers come at 10 kB a second at least",
 				YAML:  "- elasticsearch: {elasticsearch: default, timeout: 1m, timeouts: {first_byte: {search: 30s}, min_rate: 10kb/s}}",
 			},
@@ -176,70 +191,100 @@ func Elasticsearch() flows.Factory[ElasticsearchConfig] {
 }
 
 func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
-	cluster, ok := flows.Resource[*elastic.ClusterConfig](b, "elasticsearch", c.Elasticsearch)
-	if !ok {
+	f := &elasticsearch{config: c, callers: maphash.MakeSeed()}
+	f.calls.New = func() any { return &call{owner: f} }
+	names, ok := []string{c.Elasticsearch}, true
+	if f.several, ok = buildClusters(b, &c); !ok {
 		return nil
 	}
-	switch {
-	case c.Credentials != credentialsCaller && cluster.SignedRequests:
-		b.Errorf("credentials", "requests to %s are signed by callers: other credentials cannot replace theirs", c.Elasticsearch)
-	case c.Credentials == credentialsGateway:
-		b.Warnf("credentials", "everybody who reaches this flow acts with the gateway's rights")
-	case c.Credentials == credentialsIfMissing:
-		b.Warnf("credentials", "everybody who reaches this flow without credentials acts with the gateway's rights")
+	if f.several != nil {
+		names = f.several.names
 	}
-	warnClassic(b, &c, cluster)
-	f := &elasticsearch{config: c, cluster: cluster}
-	f.pool = elastic.PoolOptions{
-		Name: "traffic", MaxConns: c.MaxConnection, MaxWaiting: c.MaxWaiting, WaitTimeout: c.WaitTimeout.Std(),
-		MaxBuffered: transport.DefaultMaxBufferedBody, Discovery: cluster.Discovery, DialTimeout: c.Timeouts.Connect.Std(),
-		IdleReadTimeout: c.Timeouts.Idle.Std(), MinRate: int64(math.Ceil(c.Timeouts.MinRate.PerSecond())), MinRateWindow: c.Timeouts.MinRateWindow.Std(),
-		IdleTimeout: c.Timeouts.KeepAlive.Std(), MaxAge: c.Timeouts.ConnectionAge.Std(), Certificate: c.Credentials == credentialsGateway,
+	switch c.Credentials {
+	case credentialsGateway:
+		b.Warnf("credentials", "everybody who reaches this flow acts with the gateway's rights")
+	case credentialsIfMissing:
+		b.Warnf("credentials", "everybody who reaches this flow without credentials acts with the gateway's rights")
 	}
 	if rate := c.Timeouts.MinRate; rate != (conf.Rate{}) && rate.Unit != conf.Data {
 		b.Errorf("timeouts.min_rate", "%s is not an amount of data in a time, such as 10kb/s", rate)
-	}
-	if c.Discovery != nil {
-		f.pool.Discovery = *c.Discovery
-	}
-	if c.Balancer != "weight" {
-		f.pool.Policy = c.Balancer
-	}
-	f.callers = maphash.MakeSeed()
-	f.calls.New = func() any { return &call{owner: f} }
-	return f
-}
-
-// warnClassic names what is read otherwise than in the classic form.
-func warnClassic(b *flows.Builder, c *ElasticsearchConfig, cluster *elastic.ClusterConfig) {
-	if cluster.BasicAuth.Username != "" && b.Node("").Get("credentials").IsZero() {
-		b.Warnf("elasticsearch", "basic_auth of %s was also sent for callers without credentials; now it is for the gateway's own calls only, "+
-			"and such callers get 401 from a secured cluster: write credentials: caller if that is right, or credentials: if_missing for what was before", c.Elasticsearch)
 	}
 	if c.Discovery != nil && !c.Discovery.Refresh.Enabled {
 		b.Problems.Warnf(b.Node("discovery").Get("refresh"), "without discovery.refresh nodes were looked for once; now they are looked for again and again: "+
 			"leave it out, or write discovery: {enabled: false} to use the configured nodes only")
 	}
-}
-
-// Start opens the cluster, or takes over the one of the configuration before.
-func (f *elasticsearch) Start(rt *flows.Runtime) error {
-	if rt.Budget != nil {
-		f.memory = rt.Budget
+	for _, name := range names {
+		cluster, ok := flows.Resource[*elastic.ClusterConfig](b, "elasticsearch", name)
+		if !ok {
+			continue
+		}
+		if c.Credentials != credentialsCaller && cluster.SignedRequests {
+			b.Errorf("credentials", "requests to %s are signed by callers: other credentials cannot replace theirs", name)
+		}
+		warnClassic(b, name, cluster)
+		f.targets = append(f.targets, f.target(cluster))
 	}
-	if !f.cluster.Enabled {
+	if len(f.targets) < len(names) {
 		return nil
 	}
-	shape, err := json.Marshal(struct {
+	return f
+}
+
+// target makes the target of a cluster.
+func (f *elasticsearch) target(cluster *elastic.ClusterConfig) *target {
+	c := &f.config
+	t := &target{elasticsearch: f, cluster: cluster}
+	t.pool = elastic.PoolOptions{
+		Name: "traffic", MaxConns: c.MaxConnection, MaxWaiting: c.MaxWaiting, WaitTimeout: c.WaitTimeout.Std(),
+		MaxBuffered: transport.DefaultMaxBufferedBody, Discovery: cluster.Discovery, DialTimeout: c.Timeouts.Connect.Std(),
+		IdleReadTimeout: c.Timeouts.Idle.Std(), MinRate: int64(math.Ceil(c.Timeouts.MinRate.PerSecond())), MinRateWindow: c.Timeouts.MinRateWindow.Std(),
+		IdleTimeout: c.Timeouts.KeepAlive.Std(), MaxAge: c.Timeouts.ConnectionAge.Std(), Certificate: c.Credentials == credentialsGateway,
+	}
+	if c.Discovery != nil {
+		t.pool.Discovery = *c.Discovery
+	}
+	if c.Balancer != "weight" {
+		t.pool.Policy = c.Balancer
+	}
+	return t
+}
+
+// warnClassic names what of a cluster is read otherwise than in the classic form.
+func warnClassic(b *flows.Builder, name string, cluster *elastic.ClusterConfig) {
+	if cluster.BasicAuth.Username != "" && b.Node("").Get("credentials").IsZero() {
+		b.Warnf("elasticsearch", "basic_auth of %s was also sent for callers without credentials; now it is for the gateway's own calls only, "+
+			"and such callers get 401 from a secured cluster: write credentials: caller if that is right, or credentials: if_missing for what was before", name)
+	}
+}
+
+// Start opens the clusters, or takes over those of the configuration before.
+func (f *elasticsearch) Start(rt *flows.Runtime) error {
+	for _, t := range f.targets {
+		if err := t.start(rt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *target) start(rt *flows.Runtime) error {
+	if rt.Budget != nil {
+		t.memory = rt.Budget
+	}
+	if !t.cluster.Enabled {
+		return nil
+	}
+	text, err := json.Marshal(struct {
 		Cluster elastic.ClusterConfig
 		Secrets [3]string // by which a changed secret is noticed; the key never leaves the process
 		Pool    elastic.PoolOptions
-	}{*f.cluster, f.cluster.Secrets(), f.pool})
+	}{*t.cluster, t.cluster.Secrets(), t.pool})
 	if err != nil {
 		return err
 	}
-	f.live, err = flows.Keep(rt, "elasticsearch "+string(shape), func() (*elastic.Cluster, func(), error) {
-		c, err := elastic.NewCluster(f.cluster, f.pool, elastic.Deps{Metrics: rt.Metrics, Logger: rt.Logger})
+	shape := string(text)
+	t.live, err = flows.Keep(rt, "elasticsearch "+shape, func() (*elastic.Cluster, func(), error) {
+		c, err := elastic.NewCluster(t.cluster, t.pool, elastic.Deps{Metrics: rt.Metrics, Logger: rt.Logger})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -249,45 +294,47 @@ func (f *elasticsearch) Start(rt *flows.Runtime) error {
 	if err != nil {
 		return err
 	}
+	if t.several != nil {
+		holdDown := t.several.holdDown
+		t.reach, err = flows.Keep(rt, "reach "+holdDown.String()+" "+shape, func() (*reach, func(), error) {
+			r := newReach(t.cluster.Name, t.live, holdDown, rt)
+			return r, nil, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
 	// All filters of a cluster share a tracker, since each sees writes that the searches of others are about.
-	f.tracker, err = flows.Keep(rt, "generations "+f.cluster.Name+" "+f.cluster.Identity(), func() (*generation.Tracker, func(), error) {
-		t := generation.New(generation.Options{Cluster: f.cluster.Name, Metrics: rt.Metrics, Logger: rt.Logger})
-		return t, t.Close, nil
+	t.tracker, err = flows.Keep(rt, "generations "+t.cluster.Name+" "+t.cluster.Identity(), func() (*generation.Tracker, func(), error) {
+		k := generation.New(generation.Options{Cluster: t.cluster.Name, Metrics: rt.Metrics, Logger: rt.Logger})
+		return k, k.Close, nil
 	})
 	if err != nil {
 		return err
 	}
-	f.leave = f.tracker.Use(f.live)
+	t.leave = t.tracker.Use(t.live)
 	return nil
 }
 
 // Stop implements flows.Stopper.
 func (f *elasticsearch) Stop() {
-	if f.leave != nil {
-		f.leave()
-		f.leave = nil
+	for _, t := range f.targets {
+		if t.leave != nil {
+			t.leave()
+			t.leave = nil
+		}
 	}
 }
 
 func (f *elasticsearch) Serve(x *flows.Exchange, next flows.Handler) error {
-	if f.live == nil {
-		return elastic.Errorf(503, "no_node_available_exception", "cluster [%s] is switched off", f.cluster.Name)
-	}
 	c, _ := f.calls.Get().(*call)
 	x.ReleaseWith(c)
-	if err := f.request(x, c); err != nil {
-		return err
+	var err error
+	if f.several == nil {
+		err = f.targets[0].do(x, c)
+	} else {
+		err = f.doSeveral(x, c)
 	}
-	if a := flows.Stamps.Get(x); a != nil {
-		a.Fill(f.tracker)
-	}
-	before := time.Now()
-	err := f.live.Do(&c.Call, &c.resp)
-	f.note(x, c, err)
-	t := &x.Trace
-	t.Upstream += time.Since(before)
-	t.Outcome, t.Cluster, t.Node, t.Attempts = flows.Upstream, f.cluster.Name, c.Node, c.Attempts
-	t.Queued, t.Connect, t.FirstByte = c.Queued, c.Connected, c.FirstByte
 	if err != nil {
 		return err
 	}
@@ -297,8 +344,33 @@ func (f *elasticsearch) Serve(x *flows.Exchange, next flows.Handler) error {
 	return next.Serve(x)
 }
 
+// do sends the exchange to the target and reads its answer into c.
+func (f *target) do(x *flows.Exchange, c *call) error {
+	t := &x.Trace
+	t.Cluster = f.cluster.Name
+	if f.live == nil {
+		return elastic.Errorf(503, "no_node_available_exception", "cluster [%s] is switched off", f.cluster.Name)
+	}
+	if err := f.request(x, c); err != nil {
+		return err
+	}
+	if a := flows.Stamps.Get(x); a != nil {
+		a.Fill(f.tracker)
+	}
+	before := time.Now()
+	err := f.live.Do(&c.Call, &c.resp)
+	f.note(x, c, err)
+	t.Upstream += time.Since(before)
+	t.Outcome, t.Node = flows.Upstream, c.Node
+	t.Attempts += c.Attempts
+	t.Queued += c.Queued
+	t.Connect += c.Connected
+	t.FirstByte = c.FirstByte
+	return err
+}
+
 // note tells the tracker what the exchange may have changed, before the client learns that it has.
-func (f *elasticsearch) note(x *flows.Exchange, c *call, err error) {
+func (f *target) note(x *flows.Exchange, c *call, err error) {
 	w := generation.Write{Call: x.Call(), Method: c.Method, Query: x.Request.Query, Body: c.Body}
 	if err == nil {
 		w.Status = c.resp.Status
@@ -310,9 +382,9 @@ func (f *elasticsearch) note(x *flows.Exchange, c *call, err error) {
 }
 
 // request makes the request to the node of the client's.
-func (f *elasticsearch) request(x *flows.Exchange, c *call) error {
+func (f *target) request(x *flows.Exchange, c *call) error {
 	r, kind := &x.Request, x.Call()
-	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.target(x, c), &r.Header, r.Host
+	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.path(x, c), &r.Header, r.Host
 	c.Idempotency, c.Class = kind.Idempotency, elastic.ClassOf(kind)
 	switch f.config.Credentials {
 	case credentialsGateway:
@@ -369,8 +441,8 @@ func (f *elasticsearch) body(r *flows.Request) (data []byte, whole bool, err err
 	return nil, false, nil
 }
 
-// target returns the request target without the gateway's own switch no_cache, which nodes would refuse.
-func (f *elasticsearch) target(x *flows.Exchange, c *call) []byte {
+// path returns the request target without the gateway's own switch no_cache, which nodes would refuse.
+func (f *target) path(x *flows.Exchange, c *call) []byte {
 	r := &x.Request
 	if _, ok := api.QueryValue(r.Query, "no_cache"); !ok || f.cluster.SignedRequests {
 		return r.Target

@@ -30,8 +30,13 @@ func TestMain(m *testing.M) {
 
 // load builds a flow of one elasticsearch filter over one cluster; both texts are members of their sections in YAML.
 func load(cluster, filter string) (*flows.Builder, *conf.Node, *conf.Problems) {
-	root, p := conf.Parse("test.yml", "elasticsearch: [{name: up"+cluster+"}]\n"+
-		"flow: [{name: main, filter: [{elasticsearch: {elasticsearch: up"+filter+"}}]}]\nrouter: [{name: default, default_flow: main}]\n", nil)
+	return loadSections("{name: up"+cluster+"}", "elasticsearch: up"+filter)
+}
+
+// loadSections builds a flow of one elasticsearch filter over these clusters.
+func loadSections(clusters, filter string) (*flows.Builder, *conf.Node, *conf.Problems) {
+	root, p := conf.Parse("test.yml", "elasticsearch: ["+clusters+"]\n"+
+		"flow: [{name: main, filter: [{elasticsearch: {"+filter+"}}]}]\nrouter: [{name: default, default_flow: main}]\n", nil)
 	reg := flows.NewRegistry()
 	flows.Register(reg, upstream.Elasticsearch())
 	b := flows.NewBuilder(reg, p)
@@ -46,11 +51,17 @@ func load(cluster, filter string) (*flows.Builder, *conf.Node, *conf.Problems) {
 func gateway(t testing.TB, cluster, filter string) (string, *obs.Metrics) {
 	t.Helper()
 	b, root, p := load(cluster, filter)
+	return run(t, b, root, p, slog.New(slog.DiscardHandler))
+}
+
+// run runs an entry over flows that were built and returns its address and its metrics.
+func run(t testing.TB, b *flows.Builder, root *conf.Node, p *conf.Problems, logger *slog.Logger) (string, *obs.Metrics) {
+	t.Helper()
 	routers := map[string]*flows.Router{"default": b.Router(root.Get("router").Items()[0])}
 	if err := p.Err(); err != nil {
 		t.Fatal(err)
 	}
-	metrics, logger, budget := obs.NewMetrics(), slog.New(slog.DiscardHandler), flows.NewBudget(256<<20)
+	metrics, budget := obs.NewMetrics(), flows.NewBudget(256<<20)
 	g := b.Generation(1, routers, &flows.Runtime{Metrics: metrics, Logger: logger, Budget: budget}, flows.NewKeeper())
 	if err := g.Start(); err != nil {
 		t.Fatal(err)
