@@ -180,7 +180,7 @@ func Elasticsearch() flows.Factory[ElasticsearchConfig] {
 			{Title: "A cluster called default", YAML: "- elasticsearch: {elasticsearch: default, max_connection: 500}"},
 			{
 				Title: "A second cluster for reads while the first is away",
-				YAML:  "- elasticsearch: {clusters: {first: [default, other], hold_down: 1m}}",
+				YAML:  "- elasticsearch: {clusters: {first: [main, default], hold_down: 1m}}",
 			},
 			{
 				Title: "Limits on time: searches begin to answer within 30 seconds, answers come at 10 kB a second at least",
