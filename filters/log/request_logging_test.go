@@ -533,7 +533,7 @@ func FuzzRecord(f *testing.F) {
 }
 
 func TestRecordDoesNotAllocate(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1 << 10})
+	s := start(t, newQueues(t, disk.Options{}), everything)
 	x := snapshot()
 	x.Trace.Err = nil
 	n := testing.AllocsPerRun(1000, func() { _ = s.Serve(x, end) })
