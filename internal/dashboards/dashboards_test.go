@@ -185,7 +185,8 @@ func TestSearch(t *testing.T) {
 	want := object{
 		"size": 0.0, "track_total_hits": true,
 		"query": object{"bool": object{"filter": []any{
-			object{"match_all": object{}}, object{"range": object{timeField: object{"gte": "1970-01-01T00:00:00Z"}}},
+			object{"match_all": object{}},
+			object{"range": object{timeField: object{"gte": "1970-01-01T00:00:00Z"}}},
 			object{"terms": object{fieldOutcome: []any{"limited"}}},
 		}}},
 		"aggs": object{"split": object{
