@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -147,6 +148,9 @@ func parseSubject(key string, v *conf.Node, p *conf.Problems) Condition {
 	}
 	if !ok {
 		return nil
+	}
+	if key == "host" {
+		patterns = hostPatterns(patterns)
 	}
 	return &subject{key: key, patterns: patterns}
 }
@@ -331,7 +335,7 @@ func (s *subject) Match(x *Exchange) bool {
 	case "path":
 		return matchAny(s.patterns, x.DecodedPath())
 	case "host":
-		return matchAny(s.patterns, x.Request.Host)
+		return matchAny(s.patterns, x.HostName())
 	case "user":
 		return x.Request.User != nil && matchAny(s.patterns, x.Request.User)
 	case "api":
@@ -463,4 +467,21 @@ func Glob(pattern string, s []byte) bool {
 		}
 		s, pattern = s[i+star:], pattern[star+1:]
 	}
+}
+
+// hostPatterns returns patterns in the form of Exchange.HostName. A port says nothing: clients send one where it is not the
+// usual one, and a guard must not depend on it.
+func hostPatterns(patterns []string) []string {
+	out := make([]string, len(patterns))
+	for i, p := range patterns {
+		p = strings.ToLower(p)
+		if host, port, err := net.SplitHostPort(p); err == nil && port != "" {
+			p = host
+			if strings.Contains(host, ":") {
+				p = "[" + host + "]"
+			}
+		}
+		out[i] = strings.TrimSuffix(p, ".")
+	}
+	return out
 }

@@ -62,3 +62,52 @@ router: [{name: default, rules: [{`+broken+`, flow: main}, {pattern: /a, flow: m
 		}
 	}
 }
+
+func TestHostsInRules(t *testing.T) {
+	f := func(pattern, host string, want bool) {
+		t.Helper()
+		x := Explaining("GET", "/", "Host", host)
+		c := &subject{key: "host", patterns: hostPatterns([]string{pattern})}
+		if got := c.Match(x); got != want {
+			t.Errorf("host: %s and Host: %s: %v", pattern, host, got)
+		}
+	}
+	for _, host := range []string{"admin.example", "ADMIN.example", "admin.example:8000", "admin.example.", "Admin.Example.:80"} {
+		f("admin.example", host, true)
+		f("Admin.Example:9200", host, true)
+		f("*.example", host, true)
+		f("other.example", host, false)
+	}
+	f("[::1]", "[::1]:8000", true)
+	f("[::1]:9200", "[::1]", true)
+	f("admin.example", "xadmin.example", false)
+}
+
+type repeater struct{}
+
+func (repeater) Serve(*Exchange, Handler) error { return nil }
+func (repeater) Repeats()                       {}
+
+// A tracing flow that sends requests would make every write twice.
+func TestTracingFlowsSendNothing(t *testing.T) {
+	reg := testRegistry(nil)
+	Register(reg, Factory[struct{}]{
+		Name: "send", Default: func() struct{} { return struct{}{} },
+		Build: func(*Builder, struct{}) Filter { return repeater{} },
+	})
+	f := func(tracing, want string) {
+		t.Helper()
+		_, _, p := build(t, `
+flow:
+  - {name: main, filter: [{send: {}}]}
+  - {name: log, filter: [{answer: {}}]}
+router: [{name: default, default_flow: main, tracing_flow: `+tracing+`}]
+`, reg)
+		err := p.Err()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", tracing, err)
+		}
+	}
+	f("log", "")
+	f("main", "test.yml:5:60: router default: flow main cannot trace")
+}

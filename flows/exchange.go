@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"bytes"
 	"crypto/x509"
 	"net"
 	"net/netip"
@@ -118,7 +119,8 @@ type Exchange struct {
 	served      time.Duration // from Start until the response was filled
 	keepAlive10 bool          // the client speaks HTTP/1.0 and wants to keep the connection
 	scratch     []byte        // memory of user names, kept
-	told        []byte        // memory of what nodes are told of the caller, kept
+	hostName    []byte
+	told        []byte // memory of what nodes are told of the caller, kept
 
 	detached func() // ends the time limit of an exchange that Detach made
 }
@@ -153,6 +155,24 @@ func (r *Request) setTarget(target []byte) {
 			break
 		}
 	}
+}
+
+// HostName returns the host that the client asked for as rules look at it: in lower case, without its port and without a dot
+// at its end. It is valid as long as the exchange runs.
+func (x *Exchange) HostName() []byte {
+	if len(x.hostName) == 0 {
+		host := x.Request.Host
+		if i := bytes.LastIndexByte(host, ':'); i >= 0 && bytes.IndexByte(host[i:], ']') < 0 {
+			host = host[:i]
+		}
+		for _, c := range bytes.TrimSuffix(host, []byte(".")) {
+			if 'A' <= c && c <= 'Z' {
+				c |= 0x20
+			}
+			x.hostName = append(x.hostName, c)
+		}
+	}
+	return x.hostName
 }
 
 // Retarget makes x a request for another target, which must live as long as the exchange. What was worked out of the old
@@ -254,7 +274,7 @@ func (x *Exchange) reset() {
 	x.Request.setTarget(nil)
 	x.Response.reset()
 	x.Trace = Trace{}
-	x.classified, x.path = false, x.path[:0]
+	x.classified, x.path, x.hostName = false, x.path[:0], x.hostName[:0]
 	if x.watched {
 		x.watched = false
 		x.cancel.Reset()

@@ -32,6 +32,10 @@ type Stopper interface{ Stop() }
 // An Ender is a Filter that may end every exchange that it meets, so that what stands behind it is never reached.
 type Ender interface{ Ends() bool }
 
+// A Repeater is a Filter that sends the request to a node. It does not belong in a tracing flow, where the request has been
+// sent: every write would be made twice.
+type Repeater interface{ Repeats() }
+
 // An Example shows how a filter is configured. It must load: a test sees to it.
 type Example struct {
 	Title string

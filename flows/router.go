@@ -182,7 +182,9 @@ func (b *Builder) fill(r *Router, c RouterConfig, n *conf.Node) {
 		r.fallback = b.target(conf.Strings{c.DefaultFlow}, n.At("default_flow"))
 	}
 	if c.TracingFlow != "" {
-		r.tracing = b.Flow(c.TracingFlow, n.At("tracing_flow"))
+		if r.tracing = b.Flow(c.TracingFlow, n.At("tracing_flow")); r.tracing != nil {
+			b.refuseRepeaters(r.tracing, n.At("tracing_flow"), map[*Flow]bool{})
+		}
 	}
 	items := n.Get("rules").Items()
 	for i, rc := range c.Rules {
@@ -194,6 +196,26 @@ func (b *Builder) fill(r *Router, c RouterConfig, n *conf.Node) {
 			r.rules = append(r.rules, rule)
 		}
 	}
+}
+
+// refuseRepeaters reports a filter of the tracing flow f, or of a flow that it leads to, that would send requests again.
+func (b *Builder) refuseRepeaters(f *Flow, tracing *conf.Node, seen map[*Flow]bool) bool {
+	if seen[f] {
+		return false
+	}
+	seen[f] = true
+	for _, l := range f.links {
+		if _, repeats := l.filter.(Repeater); repeats {
+			b.Problems.Errorf(tracing, "flow %s cannot trace: its filter %s would send every request to the cluster once more", f.name, l.name)
+			return true
+		}
+	}
+	for _, e := range b.edges[f] {
+		if b.refuseRepeaters(e.to, tracing, seen) {
+			return true
+		}
+	}
+	return false
 }
 
 // warnUnreachable reports rules that an earlier one leaves nothing.

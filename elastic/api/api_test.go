@@ -110,6 +110,16 @@ func TestClassify(t *testing.T) {
 	f("GET", "/_cat/indices/logs-*", "cat.indices", Read, "logs-*")
 	f("PUT", "/_index_template/logs", "indices.put_index_template", Idempotent, "")
 
+	// Names of before, which nodes still take.
+	f("POST", "/_xpack/sql", "sql.query", Cursor, "")
+	f("GET", "/_xpack/security/_authenticate", "security.authenticate", Read, "")
+	f("POST", "/_opendistro/_sql", "sql.query", Cursor, "")
+	f("POST", "/_opendistro/_ppl", "ppl.query", Read, "")
+	f("GET", "/_xpack/usage", "xpack.usage", Read, "")
+	f("GET", "/_opendistro/_security/sslinfo", "security.get_sslinfo", Read, "")
+	f("GET", "/_xpack/nothing", "unknown", Unsafe, "")
+	f("GET", "/_xpack", "xpack.info", Read, "")
+
 	// Spellings that must not get around a rule.
 	f("POST", "//_bulk", "bulk", Unsafe, "")
 	f("POST", "/i//_search", "search", Read, "i")

@@ -240,11 +240,38 @@ func (w *walk) step(n uint16, pos, params int) *route {
 			return r
 		}
 	}
+	if n == 0 {
+		if r := w.renamed(seg, end, params); r != nil {
+			return r
+		}
+	}
 	if at.param == 0 {
 		return nil
 	}
 	w.params[params] = seg
 	return w.step(at.param, end, params+1)
+}
+
+// renamed follows the names that APIs had before, which nodes still take: /_opendistro/x is /_plugins/x, and in
+// Elasticsearch 7 /_xpack/x is /_x. They must be no way around a rule.
+func (w *walk) renamed(first []byte, end, params int) *route {
+	switch {
+	case pathEqual(first, "_opendistro"):
+		next, _ := nodes[0].literal([]byte("_plugins"))
+		return w.step(next, end, params)
+	case pathEqual(first, "_xpack"):
+		second, end := segment(w.path, end)
+		var label [maxLabel]byte
+		if len(second) == 0 || len(second) >= maxLabel {
+			return nil
+		}
+		label[0] = '_'
+		copy(label[1:], second)
+		if next, _ := nodes[0].literal(label[:len(second)+1]); next != 0 {
+			return w.step(next, end, params)
+		}
+	}
+	return nil
 }
 
 // fits refuses routes whose parameters cannot be what they stand for: no index starts with an underscore (all engines

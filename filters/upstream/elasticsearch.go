@@ -316,6 +316,9 @@ func (t *target) start(rt *flows.Runtime) error {
 	return nil
 }
 
+// Repeats implements flows.Repeater.
+func (f *elasticsearch) Repeats() {}
+
 // Stop implements flows.Stopper.
 func (f *elasticsearch) Stop() {
 	for _, t := range f.targets {
