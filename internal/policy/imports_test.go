@@ -32,7 +32,7 @@ var layers = map[string][]string{
 	"internal/sim":        {"elastic/balance"},
 	"internal/demo":       {""},
 	"cmd":                 {""},
-	"bench":               {"bench"},
+	"bench":               {"bench", "elastic/estest"},
 }
 
 // owners are the only packages that may import a library, those below them included. Tests may import what they like.
