@@ -405,7 +405,7 @@ func (s *stage) ask(ctx context.Context, to string, session int64, now time.Time
 	for i := range panels {
 		if s.client == "kibana" {
 			fmt.Fprintf(&body, `{"index":%q,"ignore_unavailable":true,"preference":"%d"}`+"\n", index, session)
-			fmt.Fprintf(&body, `{"size":0,"track_total_hits":true,"aggs":{"0":{"date_histogram":{"field":"@timestamp","fixed_interval":"%dm","time_zone":"UTC","min_doc_count":1},"aggs":{"1":{"avg":{"field":"took"}}}}},"query":{"bool":{"must":[],"filter":[{"range":{"@timestamp":{"format":"strict_date_optional_time","gte":%q,"lte":%q}}}],"should":[],"must_not":[]}}}`+"\n",
+			fmt.Fprintf(&body, `{"size":0,"track_total_hits":true,"aggs":{"0":{"date_histogram":{"field":"@timestamp","fixed_interval":"%dm","time_zone":"UTC","min_doc_count":1},"aggs":{"1":{"avg":{"field":"took"}}}}},"query":{"bool":{"must":[],"filter":[{"range":{"@timestamp":{"format":"strict_date_optional_time","gte":%q,"lte":%q}}}],"should":[],"must_not":[]}},"script_fields":{},"stored_fields":["*"],"runtime_mappings":{},"_source":{"excludes":[]}}`+"\n",
 				i+1, gte.Format("2006-01-02T15:04:05.000Z07:00"), lte.Format("2006-01-02T15:04:05.000Z07:00"))
 			continue
 		}

@@ -77,6 +77,8 @@ func (c *Canon) judge(p place, key, value []byte) required {
 			c.facts |= saysIf(saysSize0, string(value) == "0")
 		case "terminate_after":
 			c.facts |= saysIf(saysTerminateAfter, string(value) != "0")
+		case "script_fields":
+			c.facts |= saysIf(saysScript, string(value) != "{}")
 		case "explain":
 			c.facts |= saysIf(saysExplain, !isFalse(value))
 		case "profile":

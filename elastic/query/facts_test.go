@@ -72,6 +72,11 @@ func TestFacts(t *testing.T) {
 	f(`{"query":{"function_score":{"random_score":{"field":"_seq_no","seed":null}}}}`, Facts{Random: true})
 	f(`{"query":{"function_score":{"random_score":{"field":"_seq_no","seed":7}}}}`, Facts{})
 
+	f(`{"script_fields":{ }}`, Facts{})
+	f(`{"script_fields":{"a":{}}}`, Facts{Script: true})
+	f(`{"script_fields":[]}`, Facts{Script: true})
+	f(`{"aggs":{"x":{"top_hits":{"script_fields":{}}}}}`, Facts{Script: true})
+
 	foreign := Facts{Foreign: true}
 	f(`{"query":{"terms":{"user":{"index":"users","id":"1","path":"friends"}}}}`, foreign)
 	f(`{"query":{"terms":{"user":["a","b"],"boost":1}}}`, Facts{})

@@ -387,7 +387,7 @@ func TestVerdictBypass(t *testing.T) {
 	f(ask(`GET search logs {"slice":{"id":0,"max":2}}`), ReasonSlice)
 	f(ask(`GET search logs {"pit":{"id":"a"}}`), ReasonPIT)
 	f(ask(`GET search logs {"profile":true}`), ReasonProfile)
-	f(ask(`GET search logs {"script_fields":{}}`), ReasonScript)
+	f(ask(`GET search logs {"script_fields":{"a":{}}}`), ReasonScript)
 	f(ask(`GET search logs {"aggs":{"a":{"scripted_metric":{}}}}`), ReasonScriptedMetric)
 	f(ask(`GET search logs {"aggs":{"a":{"sampler":{}}}}`), ReasonSampler)
 	f(ask(`GET search logs {"query":{"function_score":{"random_score":{}}}}`), ReasonRandom)

@@ -78,6 +78,7 @@ var language = []lexicon{
 		"ruleset_ids", "text_similarity_reranker", "agentic",
 	}},
 	{step{says: saysPipeline}, []string{"search_pipeline"}},
+	{step{says: saysScript}, []string{"script_fields"}},
 }
 
 // local holds what words mean at one place only, where that goes before language.
@@ -90,6 +91,7 @@ var local = map[place][]lexicon{
 		{step{to: placeValue}, []string{"search_after"}},
 		{step{to: placePlain, says: saysSlice}, []string{"slice"}},
 		{step{to: placePlain, says: saysPIT}, []string{"pit"}},
+		{step{}, []string{"script_fields"}}, // Kibana always sends it, mostly empty: its value counts
 		{step{to: placePlain}, []string{
 			"size", "from", "timeout", "stats", "terminate_after", "profile", "explain", "_source", "fields", "stored_fields",
 			"docvalue_fields", "track_total_hits", "track_scores", "min_score", "version", "seq_no_primary_term",
