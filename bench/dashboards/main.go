@@ -55,9 +55,12 @@ type scene struct {
 }
 
 var scenes = []scene{
-	{client: "kibana"}, {client: "grafana"},
-	{client: "kibana", writes: true}, {client: "grafana", writes: true},
-	{client: "kibana", relative: true}, {client: "grafana", relative: true},
+	{client: "kibana"},
+	{client: "grafana"},
+	{client: "kibana", writes: true},
+	{client: "grafana", writes: true},
+	{client: "kibana", relative: true},
+	{client: "grafana", relative: true},
 }
 
 func (s scene) String() string {

@@ -181,7 +181,7 @@ func hasDateMathName(s []byte) bool {
 // that s is in the canonical spelling of JSON.
 func hasNowToken(s []byte, escaped bool) bool {
 	const word = "now"
-	if bytes.IndexByte(s, '\\') < 0 && bytes.Index(s, textNow) < 0 {
+	if bytes.IndexByte(s, '\\') < 0 && !bytes.Contains(s, textNow) {
 		return false
 	}
 	matched := 0 // letters of the word seen; -1 inside another word
