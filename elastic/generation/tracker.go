@@ -85,7 +85,7 @@ type Scope struct {
 	version atomic.Uint64 // changes seen
 	used    atomic.Int64
 	proven  atomic.Int64 // when the last poll that succeeded began; 0 when there was none
-	dirty   atomic.Int64 // until when a write that was seen may be invisible to searches
+	dirty   atomic.Int64 // until when the last write that was seen without a refresh may be invisible to searches
 
 	// Guarded by the tracker's mu.
 	due   int64 // when it is to be polled
@@ -100,6 +100,7 @@ type Stamp struct {
 	version uint64
 	tokened bool // polls can prove that nothing changed since
 	dirty   bool
+	after   int64 // polls that began earlier do not know what the writes before the stamp made visible
 }
 
 // Known tells whether a tracker gave the stamp.
@@ -113,7 +114,8 @@ func (s *Stamp) Changed() bool { return s.scope != nil && s.scope.version.Load()
 func (s *Stamp) Dirty() bool { return s.dirty }
 
 // Proven tells whether polls show that up to a moment ago nothing has changed since the stamp was taken; how long ago at
-// most is twice the interval of polls.
+// most is twice the interval of polls. After a write without refresh only polls count that began when it had become
+// visible: one from before would vouch for what the write is about to change.
 func (s *Stamp) Proven(now time.Time) bool {
 	if s.scope == nil || !s.tokened || s.Changed() {
 		return false
@@ -121,7 +123,7 @@ func (s *Stamp) Proven(now time.Time) bool {
 	at := int64(now.Sub(s.began))
 	s.scope.used.Store(at)
 	proven := s.scope.proven.Load()
-	return proven > 0 && at-proven <= int64(2*s.scope.key.every)
+	return proven > 0 && proven >= s.after && at-proven <= int64(2*s.scope.key.every)
 }
 
 // New returns a Tracker that runs until Close.
@@ -183,7 +185,8 @@ func (t *Tracker) Stamp(index, query []byte, every time.Duration) Stamp {
 		s = t.add(key, now)
 	}
 	s.used.Store(now)
-	return Stamp{scope: s, began: t.began, version: s.version.Load(), tokened: s.proven.Load() > 0, dirty: now < s.dirty.Load()}
+	dirty := s.dirty.Load()
+	return Stamp{scope: s, began: t.began, version: s.version.Load(), tokened: s.proven.Load() > 0, dirty: now < dirty, after: dirty}
 }
 
 // resolution are the parameters that say what an index expression stands for.

@@ -172,6 +172,31 @@ func TestWritesToAnIndexThatNobodySearches(t *testing.T) {
 	})
 }
 
+// A poll from before a write vouches for nothing that is found while the write is on its way to be visible, however long
+// ago the write was.
+func TestPollsFromBeforeAWriteProveNothingAfterIt(t *testing.T) {
+	for _, later := range []time.Duration{0, Settle / 2, Settle + time.Millisecond} {
+		inBubble(t, func(r *rig) {
+			r.do("PUT", "/a", `{"settings":{"refresh_interval":"30s"}}`)
+			r.proven("a")
+			var c api.Call
+			api.Classify(&c, []byte("PUT"), []byte("/a/_doc/1"), nil)
+			r.do("PUT", "/a/_doc/1", `{"n":1}`)
+			r.tracker.Note(&Write{Call: &c, Method: []byte("PUT"), Status: 201, Answer: []byte(`{"_index":"a"}`)})
+			wait(later)
+			s := r.stamp("a")
+			wait(every - later - 10*time.Millisecond)
+			if s.Changed() || s.Proven(time.Now()) {
+				t.Errorf("%s after the write: changed is %v and proven %v by a poll from before it", later, s.Changed(), s.Proven(time.Now()))
+			}
+			wait(every)
+			if s = r.stamp("a"); !s.Proven(time.Now()) {
+				t.Errorf("%s: a poll that knows the write proves nothing", later)
+			}
+		})
+	}
+}
+
 // What is found between a write and the refresh that shows it is outdated by the refresh.
 func TestRefreshAfterThePollThatSawTheWrite(t *testing.T) {
 	inBubble(t, func(r *rig) {
