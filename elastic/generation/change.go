@@ -7,6 +7,7 @@ import (
 
 	"weir/elastic/api"
 	"weir/elastic/bulk"
+	"weir/elastic/query"
 )
 
 // A Write is an exchange with the cluster of which it is to be noted what it changed.
@@ -26,7 +27,8 @@ func (w *Write) Changes() bool {
 	case api.ClassInspect, api.ClassCursor:
 		return false
 	case api.ClassSearch:
-		if c.Idempotency >= api.Cursor {
+		// Elasticsearch has no statement that writes, OpenSearch has.
+		if c.Idempotency >= api.Cursor && !query.Writes(c.Name, w.Query, w.Body) {
 			return false
 		}
 	case api.ClassUnknown:
@@ -34,15 +36,37 @@ func (w *Write) Changes() bool {
 			return false
 		}
 	}
-	switch {
-	case w.Status < 400, w.Status >= 500: // 0 included
-		return true
-	case w.Status == 404, w.Status == 409:
-		// Deleting what is not there is written and refreshes like any other write, and what works on many documents may
-		// stop half-way at a version conflict.
-		return c.Class == api.ClassWrite || c.Class == api.ClassUnknown
+	return !w.refused()
+}
+
+// refused tells whether the answer is a refusal of which it is sure that nothing was written. Deleting what is not there is
+// written and refreshes like any other write; what works on many documents may stop half-way, and then has the status of
+// what stopped it; a bulk that cannot be read to its end has done what stood before (rest.incremental_bulk).
+func (w *Write) refused() bool {
+	if w.Status < 400 || w.Status >= 500 { // 0 included
+		return false
 	}
-	return false
+	switch w.Status {
+	case 401, 405, 406, 415: // judged before the request is carried out
+		return true
+	}
+	if w.Call.Class == api.ClassAdmin {
+		return true // the state of the cluster is changed as a whole or not at all
+	}
+	switch w.Call.Name {
+	case "index", "create", "update", "delete":
+		return w.Status != 404 && w.Status != 409
+	case "bulk":
+		// Once it has begun, what is refused is said of each item.
+		return (w.Status == 403 || w.Status == 429) && w.failed()
+	}
+	return w.Status == 403 && w.failed()
+}
+
+// failed tells whether the answer says nothing but an error, instead of what was done and what was not.
+func (w *Write) failed() bool {
+	body, ok := bytes.CutPrefix(bytes.TrimLeft(w.Answer, " \t\r\n"), []byte{'{'})
+	return ok && bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte(`"error"`))
 }
 
 // Note notes what an exchange changed. It must be called before the answer is given to the client, so that who has got it

@@ -269,6 +269,7 @@ func TestScopesAreBounded(t *testing.T) {
 
 func TestWritesSeen(t *testing.T) {
 	const item = `{"took":1,"errors":false,"items":[{"index":{"_index":"a-1","_id":"1","status":201}},{"delete" : { "_index" : "a-1" , "status":200}}]}`
+	const refusal, done = `{"error":{"type":"x"},"status":400}`, `{"took":1,"updated":3,"failures":[{"index":"a-1","status":400}]}`
 	// f tells which of these expressions a write changes.
 	exprs := []string{"a-1", "a", "a*", "b", "*", ",", "never-resolved"}
 	f := func(method, target, body string, status int, answer string, want ...string) {
@@ -326,10 +327,36 @@ func TestWritesSeen(t *testing.T) {
 	f("POST", "/a/_rollover", "", 200, `{}`, exprs...)
 	f("PUT", "/_security/user/u", "", 200, `{}`, exprs...)
 	f("POST", "/_plugins/_some/_thing", "", 200, `{}`, exprs...)
+	// Part of it was done before it was refused.
+	f("POST", "/a-1/_delete_by_query", "", 400, done, touched...)
+	f("POST", "/a-1/_update_by_query", "", 429, done, touched...)
+	f("POST", "/a-1/_update_by_query?filter_path=failures", "", 403, `{"failures":[{"status":403}]}`, touched...)
+	f("POST", "/a-1/_update_by_query", "", 429, refusal, touched...)
+	f("POST", "/_reindex", "", 400, done, exprs...)
+	f("POST", "/_reindex", "", 429, done, exprs...)
+	f("POST", "/_reindex", "", 403, ``, exprs...)
+	f("POST", "/a-1/_bulk", "{\"index\":{}}\n{}\n", 400, refusal, touched...)
+	f("POST", "/_bulk", "{\"index\":{\"_index\":\"a-1\"}}\n{}\n{", 400, refusal, exprs...)
+	f("POST", "/_some/_thing", "", 400, refusal, exprs...)
+	// Statements that may write.
+	f("POST", "/_plugins/_sql", `{"query":"DELETE FROM a-1"}`, 200, `{}`, exprs...)
+	f("POST", "/_plugins/_sql", `{"query":"DELETE FROM a-1"}`, 400, `{}`, exprs...)
+	f("POST", "/_plugins/_sql", ``, 200, `{}`, exprs...)
 	// Nothing happened.
+	f("POST", "/_plugins/_sql", `{"query":"DELETE FROM a-1"}`, 403, refusal)
+	f("POST", "/_plugins/_sql", `{"query":"select 1"}`, 200, `{}`)
+	f("POST", "/_plugins/_sql", `{"cursor":"x"}`, 200, `{}`)
+	f("POST", "/_sql", "\xbf\x65", 200, `{}`)
+	f("POST", "/_plugins/_ppl", `{"query":"source=a-1"}`, 200, `{}`)
 	f("POST", "/_aliases", "", 404, `{}`)
 	f("PUT", "/a-1/_doc/1", "", 400, `{}`)
-	f("POST", "/_reindex", "", 403, `{}`)
+	f("PUT", "/a-1/_doc/1", "", 429, `{"error":{"type":"es_rejected_execution_exception"},"status":429}`)
+	f("POST", "/_reindex", "", 403, refusal)
+	f("POST", "/a-1/_update_by_query", "", 401, refusal)
+	f("POST", "/_bulk", "", 403, refusal)
+	f("POST", "/_bulk", "", 429, refusal)
+	f("POST", "/_some/_thing", "", 403, refusal)
+	f("POST", "/_aliases", "", 400, refusal)
 	f("POST", "/a-1/_search", "", 200, `{"hits":{"hits":[{"_index":"a-1"}]}}`)
 	f("POST", "/a-1/_search?scroll=1m", "", 200, `{}`)
 	f("POST", "/_msearch", "", 200, `{}`)

@@ -333,7 +333,7 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 		for i := range s.args {
 			s.args[i].row = otherRule(s.args[i].row)
 		}
-		why = judgeOther(s.body, v)
+		why = judgeOther(r, s.body, v)
 	} else {
 		why = k.judge(&facts, v)
 	}

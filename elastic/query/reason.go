@@ -34,6 +34,7 @@ const (
 	ReasonSampler        Reason = "sampler"
 	ReasonRandom         Reason = "random-score"
 	ReasonWrapper        Reason = "wrapper"
+	ReasonStatement      Reason = "statement" // in SQL or PPL, that may change something
 )
 
 // Why an answer may live for its time only: no counter of the indices named can prove it fresh.

@@ -215,6 +215,7 @@ var sentences = map[query.Reason]string{
 	query.ReasonSampler:        "it samples, so that the answer differs each time",
 	query.ReasonRandom:         "its random_score has no seed and field, so that the answer differs each time",
 	query.ReasonWrapper:        "it hides a query in a wrapper",
+	query.ReasonStatement:      "its statement is not sure to only read",
 	reasonPass:                 "the configuration keeps it out of the cache",
 	reasonPath:                 "nodes read its path in another spelling differently",
 	reasonCoding:               "its client refuses plain answers",

@@ -25,7 +25,7 @@ var bypassReasons = [...]query.Reason{
 	query.ReasonFilterPath, query.ReasonArguments, query.ReasonRepeated, query.ReasonSource, query.ReasonScroll,
 	query.ReasonSearchType, query.ReasonBody, query.ReasonDuplicateKey, query.ReasonBodySize, query.ReasonSlice,
 	query.ReasonPIT, query.ReasonProfile, query.ReasonScript, query.ReasonScriptedMetric, query.ReasonSampler,
-	query.ReasonRandom, query.ReasonWrapper,
+	query.ReasonRandom, query.ReasonWrapper, query.ReasonStatement,
 	reasonPass, reasonPath, reasonCoding, reasonMemory, reasonFault,
 }
 
