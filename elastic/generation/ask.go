@@ -16,6 +16,7 @@ type Ask struct {
 
 type part struct {
 	index, query []byte
+	cluster      bool // a stamp of the whole cluster, whatever the expression
 	stamp        Stamp
 }
 
@@ -34,13 +35,24 @@ func (a *Ask) Add(index, query []byte) {
 	a.parts = append(a.parts, part{index: index, query: query})
 }
 
+// AddCluster asks for a stamp that every write to the cluster changes. Polls never prove it.
+func (a *Ask) AddCluster() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.parts = append(a.parts, part{cluster: true})
+}
+
 // Fill takes the stamps from t.
 func (a *Ask) Fill(t *Tracker) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.parts {
 		p := &a.parts[i]
-		p.stamp = t.Stamp(p.index, p.query, a.Every)
+		every := a.Every
+		if p.cluster {
+			every = 0
+		}
+		p.stamp = t.Stamp(p.index, p.query, every)
 	}
 }
 

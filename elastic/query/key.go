@@ -94,6 +94,9 @@ type Verdict struct {
 	Bypass Reason
 	// TTLOnly, unless empty, says why nothing but its age bounds an answer: no counter of the indices can prove it fresh.
 	TTLOnly Reason
+	// Elsewhere tells that documents of an index have a part in the answer that the path may not name. What is written to
+	// any index may change the answer.
+	Elsewhere bool
 	// NowBound tells that the answer moves with the clock.
 	NowBound bool
 	// Refresh tells that the caller wants no stored answer, but lets the new one be stored.
@@ -535,7 +538,7 @@ func (k *Keyer) judge(f *Facts, v *Verdict) Reason {
 	case f.Pipeline:
 		v.lives(ReasonSearchPipeline)
 	}
-	v.NowBound = v.NowBound || f.Now
+	v.NowBound, v.Elsewhere = v.NowBound || f.Now, f.Foreign
 	v.TerminateAfter, v.Precomputable = f.TerminateAfter, f.Aggs && !f.TerminateAfter
 	return ""
 }

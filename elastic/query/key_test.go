@@ -443,7 +443,7 @@ func TestVerdict(t *testing.T) {
 	f(ask(`GET search logs?terminate_after=0`), Verdict{MaxAge: -1})
 	f(ask(`GET search logs {"terminate_after":10}`), Verdict{MaxAge: -1, TTLOnly: ReasonTerminateAfter, TerminateAfter: true})
 	f(ask(`GET search logs?search_pipeline=p`), Verdict{MaxAge: -1, TTLOnly: ReasonSearchPipeline})
-	f(ask(`GET search logs {"query":{"terms":{"u":{"index":"users","id":"1","path":"f"}}}}`), Verdict{MaxAge: -1, TTLOnly: ReasonForeign})
+	f(ask(`GET search logs {"query":{"terms":{"u":{"index":"users","id":"1","path":"f"}}}}`), Verdict{MaxAge: -1, TTLOnly: ReasonForeign, Elsewhere: true})
 	f(ask(`GET search logs {"query":{"semantic":{"field":"a","query":"b"}}}`), Verdict{MaxAge: -1, TTLOnly: ReasonExternal})
 
 	now := Verdict{MaxAge: -1, NowBound: true, TTLOnly: ReasonNow}

@@ -10,6 +10,7 @@ import (
 
 	"weir/elastic"
 	"weir/elastic/api"
+	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
 	"weir/internal/obs"
@@ -457,7 +458,7 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 	x.Request.Header.Del("accept-encoding") // one plain copy is for everybody
 	t.ask.Reset()
 	t.ask.Every = l.proof.PollInterval.Std()
-	t.ask.Add(x.Call().Index, x.Request.Query)
+	stampOf(&t.ask, &t.verdict, x.Call().Index, x.Request.Query)
 	flows.Stamps.Set(x, &t.ask)
 	t.epoch, t.asked = l.shared.epoch.Load(), time.Now()
 	t.open = true
@@ -478,6 +479,15 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 		t.why = reasonNotOffered
 	}
 	return err
+}
+
+// stampOf asks for a stamp of what the answer to a search depends on.
+func stampOf(a *generation.Ask, v *query.Verdict, index, rawQuery []byte) {
+	if v.Elsewhere {
+		a.AddCluster()
+	} else {
+		a.Add(index, rawQuery)
+	}
 }
 
 // refused tells whether a status says that there is no such answer for this caller any more: the password was revoked, the

@@ -278,7 +278,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	m.ask.Every = l.proof.PollInterval.Std()
 	for part, i := range m.asked {
 		it := &m.items[i]
-		m.ask.Add(it.index, m.searches.List[i].RawQuery)
+		stampOf(&m.ask, &it.verdict, it.index, m.searches.List[i].RawQuery)
 		if it.leads {
 			l.shared.flights.stampedBy(it.flight, &m.ask, part)
 		}

@@ -42,7 +42,7 @@ const (
 func newSource(x *flows.Exchange, r *query.Request, v *query.Verdict, tags []string, took time.Duration) *source {
 	o := &source{
 		flow: x.Trace.Flow, api: r.API, index: string(api.DecodeSegment(nil, r.Index)), tags: tags, took: took,
-		elsewhere: v.TTLOnly == query.ReasonForeign,
+		elsewhere: v.Elsewhere,
 	}
 	o.request = text(appendTarget(append(bytes.Clone(x.Request.Method), ' '), &x.Request), maxSourceTarget)
 	o.body = text(r.Body, maxSourceBody)
