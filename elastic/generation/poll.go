@@ -105,6 +105,18 @@ func (t *Tracker) lapse(s *Scope) {
 	s.due = t.at(time.Now()) + int64(s.key.every)
 }
 
+// unprove notes that polls have nothing to say of a scope any more. If they had, that is a change: what was found before is
+// not there, or moves by itself. t.mu is held.
+func (t *Tracker) unprove(s *Scope) (changed bool) {
+	s.names = nil
+	clear(t.byName)
+	if s.proven.Swap(0) == 0 {
+		return false
+	}
+	s.version.Add(1)
+	return true
+}
+
 func (t *Tracker) refused(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil && !errors.Is(err, errMissing) {
 		t.faults.Log(slog.LevelWarn, "poll", "cannot learn whether indices have changed; answers about them live for their time only", "what", what, "error", err)
@@ -118,6 +130,13 @@ func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
 	if err != nil {
 		t.refused(ctx, "the counters of "+s.key.index, err)
 		t.lapse(s)
+		if errors.Is(err, errMissing) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.unprove(s) {
+				t.metrics.polls.Inc()
+			}
+		}
 		return
 	}
 	t.metrics.proved.Inc()

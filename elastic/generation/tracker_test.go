@@ -143,6 +143,8 @@ func TestChangesByOthersAreNoticedByPolls(t *testing.T) {
 		r.do("PUT", "/b", `{}`)
 		r.do("PUT", "/b/_doc/1?refresh=true", `{"n":2}`)
 	}, true)
+	f("b", call("DELETE", "/b", ""), true)
+	f("a-1,b", call("DELETE", "/b", ""), true)
 	f("a-1", func(r *rig) { // a shard moves
 		if _, err := r.cluster.AddNode(); err != nil {
 			r.t.Error(err)

@@ -48,7 +48,7 @@ func (s *Searches) Split(body, query []byte) Reason {
 			return ReasonBody
 		}
 		if len(s.List) == maxSearches {
-			return ReasonBodySize
+			return ReasonSearches
 		}
 		end := first + 1 + second
 		one := Search{Body: bytes.TrimSpace(body[first+1 : end]), Lines: body[:end+1]}
@@ -166,7 +166,8 @@ func (s *Searches) member(one *Search, name, value []byte) bool {
 	return false
 }
 
-// textOf returns a member of a first line as a parameter of a URL would have it: a string, a boolean, or a list of strings.
+// textOf returns a member of a first line as a parameter of a URL would have it: a string, a boolean, or a list of strings. A
+// comma inside of one of the list is part of a name for the node, and would be none in a URL.
 func textOf(value []byte) (string, bool) {
 	switch {
 	case len(value) > 1 && value[0] == '"':
@@ -185,7 +186,7 @@ func textOf(value []byte) (string, bool) {
 				return "", false
 			}
 			text := value[i+1 : end-1]
-			if bytes.IndexByte(text, '\\') >= 0 {
+			if len(text) == 0 || bytes.ContainsAny(text, `\,`) {
 				return "", false
 			}
 			parts = append(append(parts, text...), ',')
@@ -234,10 +235,25 @@ func Responses(answer []byte) ([][]byte, bool) {
 }
 
 // CutItem returns the answer that an item of a _msearch is, as _search gives it, in two parts that follow each other, or
-// false if it is none that succeeded.
+// false if it is none that succeeded: its last member, and no other, is a status of 200.
 func CutItem(item []byte) (front, end []byte, ok bool) {
-	front, ok = bytes.CutSuffix(item, itemEnd)
-	return front, itemEnd[len(itemEnd)-1:], ok
+	statuses := 0
+	stop, ok := eachMember(item, skipSpace(item, 0), func(name, value []byte) bool {
+		if string(name) == "status" {
+			statuses++
+		}
+		return bytes.IndexByte(name, '\\') < 0
+	})
+	if !ok || skipSpace(item, stop) != len(item) || statuses != 1 {
+		return nil, nil, false
+	}
+	front = item
+	for _, token := range [...]string{"}", "200", ":", `"status"`, ","} {
+		if front, ok = bytes.CutSuffix(bytes.TrimRight(front, " \t\r\n"), []byte(token)); !ok {
+			return nil, nil, false
+		}
+	}
+	return front, itemEnd[len(itemEnd)-1:], true
 }
 
 // AppendItem appends the answer of a _search to dst as an item of a _msearch. It returns false, and dst as it was, if that

@@ -26,6 +26,7 @@ const (
 	ReasonBody           Reason = "body"              // no canonical form
 	ReasonDuplicateKey   Reason = "duplicate-key"     // a node answers 400
 	ReasonBodySize       Reason = "body-size"         // larger than Options.MaxBody
+	ReasonSearches       Reason = "searches"          // over 256 in one _msearch
 	ReasonSlice          Reason = "slice"
 	ReasonPIT            Reason = "pit"
 	ReasonProfile        Reason = "profile"

@@ -207,6 +207,7 @@ var sentences = map[query.Reason]string{
 	query.ReasonBody:           "its body is no JSON object that has a canonical form",
 	query.ReasonDuplicateKey:   "an object in its body has a key twice, which nodes refuse",
 	query.ReasonBodySize:       "its body is over max_request_size",
+	query.ReasonSearches:       "it is a _msearch of over 256 searches",
 	query.ReasonSlice:          "it is a slice of a scroll",
 	query.ReasonPIT:            "it searches a point in time, which ends",
 	query.ReasonProfile:        "profile tells how one execution went",

@@ -42,6 +42,7 @@ type item struct {
 	flight *flight // which it leads or waits for
 	leads  bool
 	stored bool
+	why    query.Reason // why it was not stored
 	from   origin
 }
 
@@ -310,6 +311,11 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 		m.why = query.ReasonMalformed
 		err = next.Serve(x)
 	}
+	if !all { // what was there already is not what the client is given
+		for i := range m.items {
+			m.items[i].from, m.items[i].stored = fromNode, false
+		}
+	}
 	l.countMulti(m)
 	l.requests[outcomeMiss].Inc()
 	t.sayMulti(x, m)
@@ -364,26 +370,42 @@ func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
 		return nil
 	}
 	for n, i := range m.asked {
-		it := &m.items[i]
-		front, end, ok := query.CutItem(answers[n])
-		if it.verdict.Bypass != "" || !ok || int64(len(front)) >= most {
-			continue
-		}
-		e := newEntry(x, append(append(make([]byte, 0, len(front)+len(end)), front...), end...), m.sent)
-		if ok, _ := query.Complete("search", &it.verdict, r.Status, &r.Header, e.body); !ok {
-			continue
-		}
-		k.date(e, &it.verdict, m.ask.Stamp(n))
-		it.entry = e
-		if int64(len(e.body)) >= max(k.least, t.least) {
-			search := query.Request{API: "search", Index: it.index, Body: m.searches.List[i].Body}
-			e.source = newSource(x, &search, &it.verdict, k.tags, time.Since(m.sent))
-			if it.stored = k.store.put(&it.key, e, t.epoch); it.stored {
-				k.shared.metrics.stored.Inc()
-			}
-		}
+		m.items[i].why = k.offerItem(x, t, n, answers[n], most)
 	}
 	return nil
+}
+
+// offerItem stores the answer to the n-th search that was asked for, if it is complete, or says why it does not.
+func (k *storing) offerItem(x *flows.Exchange, t *ticket, n int, answer []byte, most int64) query.Reason {
+	m := t.multi
+	i := m.asked[n]
+	it := &m.items[i]
+	if it.verdict.Bypass != "" {
+		return it.verdict.Bypass
+	}
+	front, end, ok := query.CutItem(answer)
+	switch {
+	case !ok:
+		return query.ReasonStatus
+	case int64(len(front)) >= most:
+		return reasonTooLarge
+	}
+	e := newEntry(x, append(append(make([]byte, 0, len(front)+len(end)), front...), end...), m.sent)
+	if ok, why := query.Complete("search", &it.verdict, x.Response.Status, &x.Response.Header, e.body); !ok {
+		return why
+	}
+	k.date(e, &it.verdict, m.ask.Stamp(n))
+	it.entry = e
+	if int64(len(e.body)) < max(k.least, t.least) {
+		return reasonTooSmall
+	}
+	search := query.Request{API: "search", Index: it.index, Body: m.searches.List[i].Body}
+	e.source = newSource(x, &search, &it.verdict, k.tags, time.Since(m.sent))
+	if it.stored = k.store.put(&it.key, e, t.epoch); !it.stored {
+		return reasonPurged
+	}
+	k.shared.metrics.stored.Inc()
+	return ""
 }
 
 // landMulti ends the flights that m leads.
@@ -539,13 +561,15 @@ func (l *lookup) countMulti(m *multi) {
 // sayMulti says what the cache did with a _msearch of which not all was stored: for how many of the searches there was an
 // answer already.
 func (t *ticket) sayMulti(x *flows.Exchange, m *multi) {
-	had, stored := 0, 0
+	had, stored, why := 0, 0, m.why
 	for i := range m.items {
 		switch it := &m.items[m.items[i].same]; {
 		case it.from != fromNode:
 			had++
 		case it.stored:
 			stored++
+		case why == "":
+			why = it.why
 		}
 	}
 	from := len(t.scratch)
@@ -559,7 +583,7 @@ func (t *ticket) sayMulti(x *flows.Exchange, m *multi) {
 	case stored > 0:
 		t.scratch = append(t.scratch, "weir; fwd=miss; stored"...)
 	default:
-		t.sayForward(x, "miss", "", m.why)
+		t.sayForward(x, "miss", "", why)
 		return
 	}
 	t.say(x, from)

@@ -191,6 +191,7 @@ func TestMultiSearchIsRefusedAsAWhole(t *testing.T) {
 	if x.Response.Status != 400 {
 		t.Errorf("status %d, want that of the node", x.Response.Status)
 	}
+	wantStatus(t, x, "weir; fwd=miss; detail=status")
 	wantHit(t, r.ask("/_msearch", lines(head, `{"size":1}`)))
 }
 
@@ -218,7 +219,42 @@ func TestMultiSearchWithAnAnswerThatDoesNotFit(t *testing.T) {
 			t.Errorf("%s: sent %q, got %q", answer, sent, got)
 		}
 		r.wantCalls(3)
+		wantStatus(t, x, "weir; fwd=miss; detail=malformed")
+		if n := r.count("weir_cache_searches_total", "main", "hit"); n != 0 {
+			t.Errorf("%s: %v hits are counted of an answer that was asked for as a whole", answer, n)
+		}
 	}
+}
+
+func TestMultiSearchSaysWhyNothingIsKept(t *testing.T) {
+	f := func(search, why string) {
+		t.Helper()
+		r := newRig(t, short)
+		r.node = multiNode(nil)
+		wantStatus(t, r.ask("/_msearch", lines(head, search)), "weir; fwd=miss; detail="+why)
+	}
+	f(`{"fail":1}`, "status")
+	f(`{"partial":1}`, "shards")
+}
+
+// White space between an answer's last members does not keep it from being stored, and a second status does.
+func TestMultiSearchReadsItsItems(t *testing.T) {
+	f := func(end, want string) {
+		t.Helper()
+		r := newRig(t, short)
+		node := multiNode(nil)
+		r.node = func(x *flows.Exchange, call int64) error {
+			if err := node(x, call); err != nil {
+				return err
+			}
+			x.Response.Body.Replace(bytes.ReplaceAll([]byte(bodyOf(x)), []byte(`,"status":200}`), []byte(end)))
+			return nil
+		}
+		wantStatus(t, r.ask("/_msearch", lines(head, `{"size":1}`)), want)
+	}
+	f(", \"status\" : 200 }", "weir; fwd=miss; stored")
+	f(`,"status":404,"status":200}`, "weir; fwd=miss; detail=status")
+	f(`,"status":200,"more":1}`, "weir; fwd=miss; detail=status")
 }
 
 func TestMultiSearchPassesBy(t *testing.T) {
@@ -247,7 +283,7 @@ func TestMultiSearchPassesBy(t *testing.T) {
 	f("/_msearch", lines(head, `{"size":1,"size":2}`), "duplicate-key")
 	f("/_msearch", good, "no-store", "Cache-Control", "no-store")
 	f("/_msearch", good, "origin", "Origin", "http://a")
-	f("/_msearch", strings.Repeat(good, 300), "body-size")
+	f("/_msearch", strings.Repeat(good, 257), "searches")
 	f("/_msearch?scroll=1m", good, "scroll")
 }
 

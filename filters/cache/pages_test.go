@@ -157,12 +157,13 @@ func TestPurge(t *testing.T) {
 		f(`{"index":"other"}`, 2, 3)
 		f(`{"index":"oth*"}`, 2, 3)
 		f(`{"index":"remote:logs-1"}`, 3, 5)
+		f(`{"index":"other,remote:logs-1"}`, 2, 3, 5)
 		f(`{"key":"KEY2"}`, 2)
 		f(`{"tag":"b"}`, 0, 1, 2, 3, 4, 5)
 		f(`{"tag":"c"}`)
 	}
 	r := newRig(t, classic)
-	for _, bad := range []string{``, `{}`, `{"all":false}`, `{"all":true,"tag":"a"}`, `{"key":"zz"}`, `{"key":"00"}`, `{"everything":true}`, `{"all":true} {}`, `[]`} {
+	for _, bad := range []string{``, `{}`, `{"all":false}`, `{"all":true,"tag":"a"}`, `{"key":"zz"}`, `{"index":"a,"}`, `{"index":"a*,-a1"}`, `{"key":"00"}`, `{"everything":true}`, `{"all":true} {}`, `[]`} {
 		var got struct{ Status int }
 		r.call("POST", "/_weir/cache/purge", bad, 400, &got)
 		if got.Status != 400 {

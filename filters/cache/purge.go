@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"weir/elastic/query"
 )
@@ -13,7 +14,8 @@ import (
 type Selection struct {
 	// Everything.
 	All bool `json:"all,omitempty"`
-	// Answers in which documents of this index, or of one that this pattern matches, may have a part.
+	// Answers in which documents of this index, or of one that this pattern matches, may have a part. Several are separated by
+	// commas.
 	Index string `json:"index,omitempty"`
 	// The answer under this key, as an explanation or the list of the cache's top keys says it.
 	Key string `json:"key,omitempty"`
@@ -34,7 +36,15 @@ func (s *Selection) matcher() (func(query.Key, *Entry) bool, error) {
 	}
 	switch {
 	case s.Index != "":
-		return func(_ query.Key, e *Entry) bool { return e.source == nil || e.source.touches(s.Index) }, nil
+		list := strings.Split(s.Index, ",")
+		for _, name := range list {
+			if name == "" || name[0] == '-' {
+				return nil, fmt.Errorf("index %q is no list of names and patterns: %q is neither", s.Index, name)
+			}
+		}
+		return func(_ query.Key, e *Entry) bool {
+			return e.source == nil || slices.ContainsFunc(list, e.source.touches)
+		}, nil
 	case s.Key != "":
 		raw, err := hex.DecodeString(s.Key)
 		if err != nil || len(raw) != len(query.Key{}) {

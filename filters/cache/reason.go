@@ -23,7 +23,7 @@ var bypassReasons = [...]query.Reason{
 	query.ReasonAPI, query.ReasonMethod, query.ReasonNoCache, query.ReasonRequestCache, query.ReasonNoStore,
 	query.ReasonOrigin, query.ReasonRequestCoding, query.ReasonRequestType, query.ReasonAccept, query.ReasonFormat,
 	query.ReasonFilterPath, query.ReasonArguments, query.ReasonRepeated, query.ReasonSource, query.ReasonScroll,
-	query.ReasonSearchType, query.ReasonBody, query.ReasonDuplicateKey, query.ReasonBodySize, query.ReasonSlice,
+	query.ReasonSearchType, query.ReasonBody, query.ReasonDuplicateKey, query.ReasonBodySize, query.ReasonSearches, query.ReasonSlice,
 	query.ReasonPIT, query.ReasonProfile, query.ReasonScript, query.ReasonScriptedMetric, query.ReasonSampler,
 	query.ReasonRandom, query.ReasonWrapper, query.ReasonStatement,
 	reasonPass, reasonPath, reasonCoding, reasonMemory, reasonFault,
