@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"weir/elastic/query"
 )
 
 const (
@@ -27,6 +29,12 @@ const (
 // A token is a digest of all that is known to change when what an index expression finds changes. Tokens are compared,
 // never ordered: counters begin anew when a shard moves (elastic/elasticsearch#77990).
 type token [sha256.Size]byte
+
+// An aliasFilter is what an alias leaves of its indices.
+type aliasFilter struct {
+	text  string
+	moves bool // what it leaves may change although the indices do not, as with a time that counts from now
+}
 
 // run polls until the context ends.
 func (t *Tracker) run(ctx context.Context) {
@@ -126,7 +134,7 @@ func (t *Tracker) refused(ctx context.Context, what string, err error) {
 // poll learns the state of a scope.
 func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
 	began := t.at(time.Now())
-	fresh, names, err := t.read(ctx, client, s)
+	fresh, names, moves, err := t.read(ctx, client, s)
 	if err != nil {
 		t.refused(ctx, "the counters of "+s.key.index, err)
 		t.lapse(s)
@@ -143,6 +151,13 @@ func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.due = began + int64(s.key.every)
+	if moves {
+		if t.unprove(s) {
+			t.metrics.polls.Inc()
+		}
+		s.names = names
+		return
+	}
 	// The first token says nothing of changes. A stamp that was taken before it may be older than a change that the token has
 	// seen: such a stamp is never proven.
 	if s.proven.Load() != 0 && s.token != fresh {
@@ -189,28 +204,36 @@ var (
 	errMissing    = errors.New("there is no such index") // nothing is stored about it either, and it may come
 )
 
-// read makes the token of a scope. The names are those of the indices that the expression stands for.
-func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (token, map[string]bool, error) {
+// read makes the token of a scope. The names are those of the indices that the expression stands for; moves tells that what
+// it finds in them may change by itself.
+func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (_ token, _ map[string]bool, moves bool, _ error) {
 	target := "/_stats/refresh?level=shards&filter_path=" + statsFilter + s.key.options
 	if s.key.index != "" {
 		target = "/" + s.key.index + target
 	}
 	var a stats
 	if err := get(ctx, client, target, &a); err != nil {
-		return token{}, nil, err
+		return token{}, nil, false, err
 	}
 	if a.Shards.Failed == nil || *a.Shards.Failed > 0 {
-		return token{}, nil, errIncomplete
+		return token{}, nil, false, errIncomplete
 	}
 	t.mu.Lock()
-	known := t.known
+	known, filters := t.known, t.filters
 	t.mu.Unlock()
 	h := sha256.New()
+	for _, alias := range slices.Sorted(maps.Keys(filters)) {
+		if s.mayName(alias) {
+			f := filters[alias]
+			moves = moves || f.moves
+			fmt.Fprintf(h, "%q %q\n", alias, f.text)
+		}
+	}
 	names := make(map[string]bool, len(a.Indices))
 	for _, name := range slices.Sorted(maps.Keys(a.Indices)) {
 		ix := a.Indices[name]
 		if ix.UUID == "" || len(ix.Shards) == 0 {
-			return token{}, nil, errIncomplete
+			return token{}, nil, false, errIncomplete
 		}
 		names[name] = true
 		fmt.Fprintf(h, "%q %q %q\n", name, ix.UUID, known[name])
@@ -218,7 +241,7 @@ func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (token, map
 			var copies []string
 			for _, c := range ix.Shards[number] {
 				if c.SeqNo.Max == nil || c.Refresh.External == nil {
-					return token{}, nil, errIncomplete
+					return token{}, nil, false, errIncomplete
 				}
 				copies = append(copies, fmt.Sprintf("%q %d %d", c.Routing.Node, *c.SeqNo.Max, *c.Refresh.External))
 			}
@@ -226,7 +249,7 @@ func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (token, map
 			fmt.Fprintf(h, "%q %q\n", number, copies)
 		}
 	}
-	return sum(h), names, nil
+	return sum(h), names, moves, nil
 }
 
 func sum(h hash.Hash) (out token) {
@@ -234,8 +257,8 @@ func sum(h hash.Hash) (out token) {
 	return out
 }
 
-// look learns which indices there are and the versions of their mappings, settings and aliases, when the version of the
-// cluster's state says that something changed.
+// look learns which indices there are, the versions of their mappings, settings and aliases, and the filters of aliases, when
+// the version of the cluster's state says that something changed.
 func (t *Tracker) look(ctx context.Context, client Client) error {
 	var version struct {
 		Version *int64 `json:"version"`
@@ -271,9 +294,31 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 	for name, ix := range meta.Metadata.Indices {
 		known[name] = fmt.Sprint(ix.Mapping, " ", ix.Settings, " ", ix.Aliases)
 	}
+	var aliased map[string]struct {
+		Aliases map[string]struct {
+			Filter json.RawMessage `json:"filter"`
+		} `json:"aliases"`
+	}
+	if err := get(ctx, client, "/_alias?expand_wildcards=all&filter_path=*.aliases.*.filter", &aliased); err != nil {
+		return err
+	}
+	filters := map[string]aliasFilter{}
+	var canon query.Canon
+	for _, index := range slices.Sorted(maps.Keys(aliased)) {
+		for alias, a := range aliased[index].Aliases {
+			if len(a.Filter) == 0 {
+				continue
+			}
+			f := filters[alias]
+			f.text += index + string(a.Filter)
+			_, facts, err := canon.Body(nil, slices.Concat([]byte(`{"query":`), a.Filter, []byte{'}'}))
+			f.moves = f.moves || err != nil || !facts.Steady()
+			filters[alias] = f
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known, t.state = known, state
+	t.known, t.filters, t.state = known, filters, state
 	clear(t.byName)
 	return nil
 }

@@ -61,9 +61,10 @@ type Tracker struct {
 	mu      sync.Mutex // guards the fields below, and those of scopes that say so
 	clients []Client
 	scopes  map[scopeKey]*Scope
-	byName  map[string][]*Scope // whom a change of an index concerns; emptied when that may have changed
-	known   map[string]string   // concrete indices with the versions of their metadata; nil when unknown
-	state   string              // version of the cluster state that known is from
+	byName  map[string][]*Scope    // whom a change of an index concerns; emptied when that may have changed
+	known   map[string]string      // concrete indices with the versions of their metadata; nil when unknown
+	filters map[string]aliasFilter // of aliases that have one
+	state   string                 // version of the cluster state that known is from
 }
 
 type metrics struct {

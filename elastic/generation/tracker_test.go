@@ -217,6 +217,46 @@ func TestRefreshAfterThePollThatSawTheWrite(t *testing.T) {
 	})
 }
 
+// What an alias with a filter finds may change with the clock, or with another index.
+func TestFiltersThatMoveAreNeverProven(t *testing.T) {
+	f := func(filter, index string, want bool) {
+		t.Helper()
+		inBubble(t, func(r *rig) {
+			r.do("PUT", "/a-1", `{"aliases":{"recent":{"filter":`+filter+`},"all":{}}}`)
+			r.stamp(index)
+			wait(time.Millisecond)
+			s := r.stamp(index)
+			wait(every)
+			if got := s.Proven(time.Now()); got != want || s.Changed() {
+				t.Errorf("%s with %s: proven is %v, want %v; changed is %v", index, filter, got, want, s.Changed())
+			}
+			if s.scope.names == nil {
+				t.Errorf("%s: nobody knows what it stands for", index)
+			}
+		})
+	}
+	const now = `{"range":{"t":{"gte":"now-15s"}}}`
+	f(now, "recent", false)
+	f(now, "rec*", false)
+	f(now, "a-1,%72ecent", false)
+	f(now, "all", true)
+	f(now, "a-1", true)
+	f(`{"range":{"t":{"gte":"2020-01-01"}}}`, "recent", true)
+	f(`{"terms":{"k":{"index":"users","id":"1","path":"x"}}}`, "recent", false)
+	f(`{"script":{"script":"doc.t.value > 1"}}`, "recent", false)
+	f(`{"match":{"k":"know now"}}`, "recent", true)
+	// The filter comes to an alias that was proven.
+	inBubble(t, func(r *rig) {
+		r.do("PUT", "/a-1", `{"aliases":{"recent":{}}}`)
+		s := r.proven("recent")
+		r.do("PUT", "/a-1/_alias/recent", `{"filter":`+now+`}`)
+		wait(2 * every)
+		if !s.Changed() || s.Proven(time.Now()) {
+			t.Error("the filter was not noticed")
+		}
+	})
+}
+
 func TestNothingIsProvenWithoutPolls(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.do("PUT", "/a", `{}`)

@@ -24,6 +24,11 @@ type Facts struct {
 	Pipeline       bool // "search_pipeline"
 }
 
+// Steady tells whether a query with these facts finds the same in indices that do not change.
+func (f *Facts) Steady() bool {
+	return !f.Now && !f.Script && !f.Random && !f.Wrapped && !f.Foreign && !f.External
+}
+
 // A fact is a set of Facts, a bit each.
 type fact uint16
 
