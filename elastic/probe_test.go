@@ -1,0 +1,84 @@
+package elastic
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/elastic/estest"
+)
+
+// The list of nodes carries no scheme: what it lists is spoken to as the configured node is (jaegertracing/jaeger#2263).
+func TestListedNodesAreSpokenToInTheSchemeOfTheConfiguredOne(t *testing.T) {
+	cert, key := newIssuer(t).issue(t, "node", false)
+	es := estest.New(t, estest.Options{Nodes: 3, TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}}})
+	k, logs := open(t, ", tls: {insecure_skip_verify: true}", es.URL())
+	waitFor(t, "three nodes", func() bool { return len(nodeNames(k)) == 3 })
+	for _, n := range es.Nodes() { // a node that speaks TLS alone hears nothing else
+		if len(n.Calls()) == 0 {
+			t.Errorf("%s was not asked before it joined", n.Name())
+		}
+	}
+	if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 200 {
+		t.Errorf("%d, %v\n%s", status, err, logs)
+	}
+}
+
+// A node lives if it answers GET /. What it says of its cluster, and a wait that ran out (408), take no node out
+// (elastic/cloud-on-k8s#2248).
+func TestColourOfTheClusterTakesNoNodeOut(t *testing.T) {
+	bubble(t, 2, "", nil, func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer) {
+		es.Inject(estest.Fault{Path: "/_cluster/health", Status: 408, Body: []byte(`{"status":"yellow","timed_out":true}`)})
+		for range 100 {
+			if status, err := send(k, "GET", "/_cluster/health?wait_for_status=green", ""); err != nil || status != 408 {
+				t.Fatalf("%d, %v", status, err)
+			}
+			<-time.After(time.Second)
+		}
+		if n := es.Count("/_cluster/health"); n != 100 || strings.Contains(logs.String(), "node is out") {
+			t.Errorf("%d calls for 100 waits\n%s", n, logs)
+		}
+	})
+}
+
+// A gateway that may look at nothing still knows that its nodes live, and warns once
+// (logstash-plugins/logstash-output-elasticsearch#507).
+func TestNodesThatLetNobodyLook(t *testing.T) {
+	for _, fault := range []estest.Fault{{Status: 401}, {Status: 403}, {Body: []byte(`{"error":"not an object"}`)}, {Body: []byte(`[]`)}} {
+		bubble(t, 2, "", nil, func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer) {
+			fault.Path = "/_nodes*"
+			es.Inject(fault)
+			if fault.Status != 0 {
+				fault.Path = "/"
+				es.Inject(fault)
+			}
+			<-time.After(5 * time.Minute)
+			for range 20 {
+				if status, err := send(k, "POST", "/_search", "{}"); err != nil || status != 200 {
+					t.Fatalf("%+v: %d, %v", fault, status, err)
+				}
+			}
+			if len(nodeNames(k)) != 2 || strings.Contains(logs.String(), "node is out") ||
+				fault.Status != 0 && strings.Count(logs.String(), "refuses the gateway's own calls") != 1 || strings.Count(logs.String(), "nodes cannot be listed") != 1 {
+				t.Errorf("%+v: nodes %v, log:\n%s", fault, nodeNames(k), logs)
+			}
+		})
+	}
+}
+
+// While no master is known each node answers 503. A write is sent to one of them, and the client learns why
+// (elastic/elasticsearch#34427).
+func TestWritesMeetOneNodeWithoutMaster(t *testing.T) {
+	bubble(t, 3, "", nil, func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer) {
+		es.Inject(estest.Fault{Status: 503})
+		for range 20 {
+			if status, err := send(k, "POST", "/_bulk", "{\"index\":{\"_index\":\"i\"}}\n{}\n"); err != nil || status != 503 {
+				t.Fatalf("%d, %v", status, err)
+			}
+		}
+		if n := es.Count("/_bulk"); n != 20 || strings.Contains(logs.String(), "node is out") {
+			t.Errorf("20 bulks were sent %d times\n%s", n, logs)
+		}
+	})
+}
