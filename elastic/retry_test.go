@@ -194,8 +194,10 @@ func totalFailure(t *testing.T, fault estest.Fault) {
 		es.Inject(fault)
 		const exchanges = 200
 		var wg sync.WaitGroup
-		for range exchanges {
+		for i := range exchanges {
 			wg.Go(func() {
+				// All are in flight together, and fail one by one: how many a picker learns of at the same time would be chance.
+				<-time.After(time.Duration(i) * time.Microsecond)
 				status, err := send(k, "POST", "/_search", "{}")
 				if err != nil {
 					status = AsError(err).Status

@@ -16,8 +16,8 @@ import (
 func TestAnswersOfOneClusterAreNotGivenForAnother(t *testing.T) {
 	const to = "elasticsearch: {clusters: {first: [near, far], hold_down: 1ms}}"
 	for name, text := range map[string]string{
-		"get and set": "flow: [{name: main, filter: [{get_cache: {}}, {" + to + "}, {set_cache: {}}]}]",
-		"flow in a flow": "flow: [{name: main, filter: [{cache: {}}, {elasticsearch: {elasticsearch: far, when: {header: {x: y}}}}, {flow: {flows: [to]}}]}, " +
+		"get and set": "flow: [{name: main, filter: [{get_cache: {}}, {" + to + "}, {set_cache: {cache_ttl: 1h}}]}]",
+		"flow in a flow": "flow: [{name: main, filter: [{cache: {ttl: 1h}}, {elasticsearch: {elasticsearch: far, when: {header: {x: y}}}}, {flow: {flows: [to]}}]}, " +
 			"{name: to, filter: [{" + to + "}]}]",
 	} {
 		t.Run(name, func(t *testing.T) {
