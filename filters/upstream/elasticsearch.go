@@ -267,24 +267,24 @@ func (f *elasticsearch) Start(rt *flows.Runtime) error {
 	return nil
 }
 
-func (t *target) start(rt *flows.Runtime) error {
+func (f *target) start(rt *flows.Runtime) error {
 	if rt.Budget != nil {
-		t.memory = rt.Budget
+		f.memory = rt.Budget
 	}
-	if !t.cluster.Enabled {
+	if !f.cluster.Enabled {
 		return nil
 	}
 	text, err := json.Marshal(struct {
 		Cluster elastic.ClusterConfig
 		Secrets [3]string // by which a changed secret is noticed; the key never leaves the process
 		Pool    elastic.PoolOptions
-	}{*t.cluster, t.cluster.Secrets(), t.pool})
+	}{*f.cluster, f.cluster.Secrets(), f.pool})
 	if err != nil {
 		return err
 	}
 	shape := string(text)
-	t.live, err = flows.Keep(rt, "elasticsearch "+shape, func() (*elastic.Cluster, func(), error) {
-		c, err := elastic.NewCluster(t.cluster, t.pool, elastic.Deps{Metrics: rt.Metrics, Logger: rt.Logger})
+	f.live, err = flows.Keep(rt, "elasticsearch "+shape, func() (*elastic.Cluster, func(), error) {
+		c, err := elastic.NewCluster(f.cluster, f.pool, elastic.Deps{Metrics: rt.Metrics, Logger: rt.Logger})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -294,10 +294,10 @@ func (t *target) start(rt *flows.Runtime) error {
 	if err != nil {
 		return err
 	}
-	if t.several != nil {
-		holdDown := t.several.holdDown
-		t.reach, err = flows.Keep(rt, "reach "+holdDown.String()+" "+shape, func() (*reach, func(), error) {
-			r := newReach(t.cluster.Name, t.live, holdDown, rt)
+	if f.several != nil {
+		holdDown := f.several.holdDown
+		f.reach, err = flows.Keep(rt, "reach "+holdDown.String()+" "+shape, func() (*reach, func(), error) {
+			r := newReach(f.cluster.Name, f.live, holdDown, rt)
 			return r, nil, nil
 		})
 		if err != nil {
@@ -305,14 +305,14 @@ func (t *target) start(rt *flows.Runtime) error {
 		}
 	}
 	// All filters of a cluster share a tracker, since each sees writes that the searches of others are about.
-	t.tracker, err = flows.Keep(rt, "generations "+t.cluster.Name+" "+t.cluster.Identity(), func() (*generation.Tracker, func(), error) {
-		k := generation.New(generation.Options{Cluster: t.cluster.Name, Metrics: rt.Metrics, Logger: rt.Logger})
+	f.tracker, err = flows.Keep(rt, "generations "+f.cluster.Name+" "+f.cluster.Identity(), func() (*generation.Tracker, func(), error) {
+		k := generation.New(generation.Options{Cluster: f.cluster.Name, Metrics: rt.Metrics, Logger: rt.Logger})
 		return k, k.Close, nil
 	})
 	if err != nil {
 		return err
 	}
-	t.leave = t.tracker.Use(t.live)
+	f.leave = f.tracker.Use(f.live)
 	return nil
 }
 
