@@ -32,11 +32,52 @@ var identityFields = []string{
 // A callers policy says whom an entry takes at its word, and what nodes are told of callers.
 type callers struct {
 	trusted  []netip.Prefix
-	exact    []string // names of fields that only trusted peers may send
-	prefixes []string
-	first    [256]bool // the bytes with which one of either may begin
+	identity fieldNames // of the fields that only trusted peers may send because they say who the caller is
+	claimed  fieldNames // of these, and of those that say where it came from
 	x, rfc   bool
 	via      []byte
+}
+
+// fieldNames are names of header fields, in any case.
+type fieldNames struct {
+	exact    []string
+	prefixes []string
+	first    [256]bool // the bytes with which one of either may begin
+}
+
+// add adds names; one that ends in * stands for all that begin so.
+func (n *fieldNames) add(names ...string) {
+	for _, name := range names {
+		name = strings.ToLower(name)
+		prefix, is := strings.CutSuffix(name, "*")
+		switch {
+		case prefix == "":
+			continue
+		case is:
+			n.prefixes = append(n.prefixes, prefix)
+		default:
+			n.exact = append(n.exact, name)
+		}
+		n.first[name[0]], n.first[name[0]&^0x20] = true, true
+	}
+}
+
+// has tells whether name is one of n.
+func (n *fieldNames) has(name []byte) bool {
+	if len(name) == 0 || !n.first[name[0]] {
+		return false
+	}
+	for _, e := range n.exact {
+		if wire.EqualFold(name, e) {
+			return true
+		}
+	}
+	for _, p := range n.prefixes {
+		if len(name) >= len(p) && wire.EqualFold(name[:len(p)], p) {
+			return true
+		}
+	}
+	return false
 }
 
 func newCallers(c *EntryConfig) callers {
@@ -44,21 +85,10 @@ func newCallers(c *EntryConfig) callers {
 	for _, n := range c.TrustedProxies {
 		k.trusted = append(k.trusted, n.Prefix)
 	}
-	for _, name := range c.IdentityFields {
-		name = strings.ToLower(name)
-		switch prefix, is := strings.CutSuffix(name, "*"); {
-		case prefix == "":
-		case is:
-			k.prefixes = append(k.prefixes, prefix)
-		default:
-			k.exact = append(k.exact, name)
-		}
-	}
+	k.identity.add(c.IdentityFields...)
+	k.claimed.add(c.IdentityFields...)
 	if k.x || k.rfc { // what is written in one form must not be contradicted in the other
-		k.prefixes, k.exact = append(k.prefixes, "x-forwarded-"), append(k.exact, "forwarded")
-	}
-	for _, name := range slices.Concat(k.exact, k.prefixes) {
-		k.first[name[0]], k.first[name[0]&^0x20] = true, true
+		k.claimed.add("x-forwarded-*", "forwarded")
 	}
 	if c.Via != "" {
 		k.via = []byte(c.Via)
@@ -71,22 +101,12 @@ func (k *callers) trusts(addr netip.Addr) bool {
 	return len(k.trusted) > 0 && slices.ContainsFunc(k.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// claims tells whether a field says who the caller is.
-func (k *callers) claims(name []byte) bool {
-	if !k.first[name[0]] {
-		return false
-	}
-	for _, n := range k.exact {
-		if wire.EqualFold(name, n) {
-			return true
-		}
-	}
-	for _, p := range k.prefixes {
-		if len(name) >= len(p) && wire.EqualFold(name[:len(p)], p) {
-			return true
-		}
-	}
-	return false
+// claims tells whether a field says who the caller is, or where it came from.
+func (k *callers) claims(name []byte) bool { return k.claimed.has(name) }
+
+// Identifies tells whether a header field of that name, in any case, is one of the entry's identity_fields.
+func (x *Exchange) Identifies(name []byte) bool {
+	return x.conn != nil && x.conn.entry.callers.identity.has(name)
 }
 
 // clientIP returns the caller's address as the proxies say it that stand between: from the peer on, the first that is not

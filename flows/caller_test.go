@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,24 @@ func trust(networks ...string) func(*EntryConfig) {
 			}
 			c.TrustedProxies = append(c.TrustedProxies, n)
 		}
+	}
+}
+
+// Caches ask an exchange which fields of its entry say who asks.
+func TestIdentifies(t *testing.T) {
+	var got []bool
+	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+		for _, name := range []string{"X-Who", "x-WHO-else", "x-team", "X-Team-Role", "x-forwarded-for", "forwarded", "Via"} {
+			got = append(got, x.Identifies([]byte(name)))
+		}
+	}), func(c *EntryConfig) { c.IdentityFields = conf.Strings{"x-who", "X-Team*"} })
+	g.dial().send("GET / HTTP/1.1\nHost: gw:8000\n\n").answer()
+	want := []bool{true, false, true, true, false, false, false}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if (&Exchange{}).Identifies([]byte("x-who")) {
+		t.Error("an exchange without an entry has identity fields")
 	}
 }
 

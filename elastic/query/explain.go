@@ -41,7 +41,7 @@ func (k *Keyer) Explain(r *Request) (Key, Verdict, Account) {
 		}
 	}
 	for _, f := range r.Header.Fields() {
-		if h, extra := k.hear(lower(&s.name, f.Name)); h == hearIdentity || h == hearAddress || extra {
+		if h, extra := k.hear(r, lower(&s.name, f.Name)); h == hearIdentity || h == hearAddress || extra {
 			a.Identity = append(a.Identity, strings.ToLower(string(f.Name)))
 		}
 	}

@@ -2,7 +2,9 @@ package query
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/internal/wire"
@@ -12,9 +14,9 @@ import (
 type hearing uint8
 
 const (
-	hearNothing  hearing = iota // unknown, and taken to change no answer
+	hearNothing  hearing = iota // the options say that it changes no answer
 	hearInert                   // known to change no answer: of one hop, of one caller's trace, of the coding
-	hearIdentity                // who asks
+	hearIdentity                // who asks, or unknown: proxies and realms take a caller's word in fields of any name
 	hearAddress                 // where the caller sits
 	hearShape                   // changes how the answer is rendered, or its warnings
 	hearCacheControl
@@ -28,13 +30,7 @@ const (
 // hear classifies a field name in lower case.
 func hear(name []byte) hearing {
 	switch string(name) {
-	case "authorization", "proxy-authorization", "cookie",
-		"es-security-runas-user", "es-secondary-authorization", "es-client-authentication",
-		"es-secondary-x-client-authentication", "x-client-authentication",
-		"opendistro_security_impersonate_as", "securitytenant", "security_tenant",
-		"sg_impersonate_as", "sgtenant", "sg_tenant":
-		return hearIdentity
-	case "x-forwarded-for", "forwarded", "x-real-ip":
+	case "x-forwarded-for", "forwarded", "x-real-ip", "x-envoy-external-address":
 		return hearAddress
 	case "x-elastic-product-origin", "x-elastic-internal-origin", "x-opensearch-product-origin":
 		return hearShape // whether warnings about system indices are sent
@@ -54,25 +50,38 @@ func hear(name []byte) hearing {
 		"dnt", "elastic-apm-traceparent", "expect", "host", "keep-alive", "max-forwards", "priority", "proxy-connection",
 		"referer", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "uber-trace-id", "upgrade",
 		"user-agent", "via", "x-amzn-trace-id", "x-cloud-trace-context", "x-correlation-id", "x-elastic-client-meta",
-		"x-opaque-id", "x-request-id", "x-trace-id":
+		"x-opaque-id", "x-request-id", "x-trace-id", "x-request-start", "x-ot-span-context", "newrelic", "sentry-trace",
+		"cf-ray", "cf-visitor", "cdn-loop", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-forwarded-scheme",
+		"x-forwarded-server", "x-forwarded-ssl", "x-scheme":
+		return hearInert
+	// What Grafana adds to the searches of a panel, beside who is logged in.
+	case "x-panel-id", "x-panel-title", "x-panel-plugin-id", "x-plugin-id", "x-dashboard-uid", "x-dashboard-title",
+		"x-datasource-uid", "x-query-group-id":
 		return hearInert
 	}
 	switch {
-	case bytes.HasPrefix(name, []byte("x-proxy-")): // user, roles and attributes that a trusted proxy vouches for
-		return hearIdentity
-	case bytes.HasPrefix(name, []byte("x-b3-")), bytes.HasPrefix(name, []byte("x-forwarded-")),
+	case bytes.HasPrefix(name, []byte("x-b3-")), bytes.HasPrefix(name, []byte("x-datadog-")), bytes.HasPrefix(name, []byte("x-envoy-")),
 		bytes.HasPrefix(name, []byte("sec-")):
 		return hearInert
 	}
-	return hearNothing
+	return hearIdentity
 }
 
-// hear returns what the field name, in lower case, means under the Keyer's options, and whether the options add it to
-// the key.
-func (k *Keyer) hear(name []byte) (h hearing, extra bool) {
+// Names tells fields by which a caller says who it is. The name may be in any case.
+type Names interface{ Identifies(name []byte) bool }
+
+// hear returns what the field name of r, in lower case, means under the Keyer's options, and whether the options add it
+// to the key.
+func (k *Keyer) hear(r *Request, name []byte) (h hearing, extra bool) {
 	h = hear(name)
-	extra = k.everyHeader && (h == hearNothing || h == hearIdentity) || slices.ContainsFunc(k.extraHeaders, func(e string) bool {
-		return string(name) == e
+	if h == hearIdentity && slices.ContainsFunc(k.harmless, func(p headerPattern) bool { return p.matches(name) }) {
+		h = hearInert
+	}
+	if h == hearInert && r.Names != nil && r.Names.Identifies(name) {
+		h = hearIdentity
+	}
+	extra = k.everyHeader && h == hearIdentity || slices.ContainsFunc(k.extraHeaders, func(p headerPattern) bool {
+		return p.matches(name)
 	})
 	switch {
 	case h == hearIdentity && k.options.Identity == Shared,
@@ -80,6 +89,49 @@ func (k *Keyer) hear(name []byte) (h hearing, extra bool) {
 		h = hearNothing
 	}
 	return h, extra
+}
+
+// A headerPattern is a name of header fields, or how the names of several begin, in lower case.
+type headerPattern struct {
+	text   string
+	prefix bool
+}
+
+func (p headerPattern) matches(name []byte) bool {
+	return string(name) == p.text || p.prefix && len(name) >= len(p.text) && string(name[:len(p.text)]) == p.text
+}
+
+// credentials are fields that say who asks wherever clusters have users.
+var credentials = []string{
+	"authorization", "proxy-authorization", "cookie", "es-security-runas-user", "es-secondary-authorization",
+	"es-client-authentication", "opendistro_security_impersonate_as", "securitytenant", "x-proxy-user", "x-proxy-roles",
+	"x-remote-user", "remote-user", "x-webauth-user", "x-forwarded-user", "x-forwarded-groups", "x-forwarded-access-token",
+	"x-api-key", "x-auth-token", "x-amz-security-token",
+}
+
+// parseHeaderPatterns reads a list of patterns.
+func parseHeaderPatterns(list []string) ([]headerPattern, error) {
+	var out []headerPattern
+	for _, text := range list {
+		p, err := parseHeaderPattern(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// parseHeaderPattern reads a name, or the beginning of names with "*" behind it.
+func parseHeaderPattern(text string) (headerPattern, error) {
+	name, prefix := strings.CutSuffix(strings.ToLower(text), "*")
+	switch {
+	case !wire.ValidToken([]byte(name)), strings.Contains(name, "*"):
+		return headerPattern{}, fmt.Errorf("%q is not the name of a header field, nor the beginning of names such as x-team-*", text)
+	case len(name) > len(state{}.name):
+		return headerPattern{}, fmt.Errorf("header name %q: longer than %d bytes", text, len(state{}.name))
+	}
+	return headerPattern{text: name, prefix: prefix}, nil
 }
 
 // lower writes name in lower case to buf and returns it. A name that does not fit is cut: no field that is heard by name

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +23,8 @@ const keyFormat = "weir/1"
 type IdentityMode uint8
 
 const (
-	// PerCredential shares an answer only between requests with the same credentials, of whatever kind.
+	// PerCredential shares an answer only between requests with the same credentials, of whatever kind: every header field
+	// counts as one that is not known to change no answer.
 	PerCredential IdentityMode = iota
 	// Shared gives an answer to everybody. It is right only where no index has document or field level security and
 	// everybody who reaches the gateway may read all that is searched.
@@ -59,8 +59,12 @@ type Options struct {
 	Preference PreferenceMode
 	// DeterministicScripts says that the scripts in searches give the same for the same documents.
 	DeterministicScripts bool
-	// ExtraHeaders adds request headers to the key. "*" adds all but those known to change no answer.
+	// ExtraHeaders adds request headers to the key: names, and beginnings of names with "*" behind. "*" alone adds all but
+	// those known to change no answer, which makes a difference under Shared only.
 	ExtraHeaders []string
+	// HarmlessHeaders are fields, as in ExtraHeaders, that change no answer although nobody but the operator knows. They
+	// may cover no field by which clusters and the proxies in front of them know callers.
+	HarmlessHeaders []string
 	// ExtraArgs names URL parameters to keep in the key although they change no complete answer.
 	ExtraArgs []string
 	// Others names APIs beside search and count whose requests get keys, out of those that Others returns.
@@ -79,6 +83,7 @@ type Request struct {
 	Type        []byte // mapping type of a typed path, likewise
 	RawQuery    []byte // without "?"
 	Header      *wire.Header
+	Names       Names // tells fields that say who asks although others of their name change no answer; may be nil
 	Body        []byte
 	Certificate []byte // what identifies the caller's TLS certificate; empty without one
 	Address     []byte // the caller's address, heeded under Options.ByAddress
@@ -121,8 +126,9 @@ func (v *Verdict) Cacheable() bool { return v.Bypass == "" }
 // A Keyer works out keys. It is safe for concurrent use.
 type Keyer struct {
 	options      Options
-	extraHeaders []string // in lower case
+	extraHeaders []headerPattern
 	everyHeader  bool
+	harmless     []headerPattern
 	memo         *memo
 	states       sync.Pool
 }
@@ -150,14 +156,17 @@ func NewKeyer(o Options) (*Keyer, error) {
 		o.MemoBytes = 8 << 20
 	}
 	k := &Keyer{options: o}
-	for _, name := range o.ExtraHeaders {
-		switch {
-		case name == "*":
-			k.everyHeader = true
-		case len(name) > len(state{}.name):
-			return nil, fmt.Errorf("header name %q: longer than %d bytes", name, len(state{}.name))
-		default:
-			k.extraHeaders = append(k.extraHeaders, strings.ToLower(name))
+	k.everyHeader = slices.Contains(o.ExtraHeaders, "*")
+	var err error
+	if k.extraHeaders, err = parseHeaderPatterns(slices.DeleteFunc(slices.Clone(o.ExtraHeaders), func(n string) bool { return n == "*" })); err != nil {
+		return nil, err
+	}
+	if k.harmless, err = parseHeaderPatterns(o.HarmlessHeaders); err != nil {
+		return nil, err
+	}
+	for _, p := range k.harmless {
+		if i := slices.IndexFunc(credentials, func(name string) bool { return p.matches([]byte(name)) }); i >= 0 {
+			return nil, fmt.Errorf("%s says who asks: without it in the key callers get the answers of others", credentials[i])
 		}
 	}
 	if o.MemoBytes > 0 {
@@ -250,7 +259,8 @@ func (k *Keyer) appendRaw(dst []byte, s *state, r *Request) []byte {
 	}
 	dst = appendPart(dst, r.Body)
 	for _, f := range r.Header.Fields() {
-		if h, extra := k.hear(lower(&s.name, f.Name)); h > hearInert || extra {
+		if h, extra := k.hear(r, lower(&s.name, f.Name)); h > hearInert || extra {
+			dst = append(dst, byte(h))
 			dst = appendPart(dst, f.Name)
 			dst = appendPart(dst, f.Value)
 		}
@@ -389,7 +399,7 @@ func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte
 	control := false
 	for _, f := range r.Header.Fields() {
 		name := lower(&s.name, f.Name)
-		h, extra := k.hear(name)
+		h, extra := k.hear(r, name)
 		if h == hearIdentity || h == hearAddress || extra {
 			s.identify(name, f)
 		}

@@ -280,12 +280,27 @@ func TestKeyIdentityOptions(t *testing.T) {
 	f(Options{Identity: Shared, ExtraHeaders: []string{"Authorization"}}, alice, bob, false)
 
 	team1, team2 := ask(`GET search logs`, "X-Team: 1"), ask(`GET search logs`, "x-team: 2")
-	f(Options{}, team1, team2, true)
+	f(Options{}, team1, team2, false)
+	f(Options{HarmlessHeaders: []string{"X-Team"}}, team1, team2, true)
+	f(Options{HarmlessHeaders: []string{"x-te*"}}, team1, team2, true)
+	f(Options{Identity: Shared}, team1, team2, true)
+	f(Options{Identity: Shared, ExtraHeaders: []string{"X-T*"}}, team1, team2, false)
+	f(Options{Identity: Shared, ExtraHeaders: []string{"X-U*"}}, team1, team2, true)
 	f(Options{ExtraHeaders: []string{"X-Team"}}, team1, team2, false)
 	f(Options{ExtraHeaders: []string{"*"}}, team1, team2, false)
 	trace1, trace2 := ask(`GET search logs`, "X-Opaque-Id: 1", "traceparent: 1"), ask(`GET search logs`, "X-Opaque-Id: 2")
 	f(Options{ExtraHeaders: []string{"*"}}, trace1, trace2, true)
 	f(Options{ExtraHeaders: []string{"x-opaque-id"}}, trace1, trace2, false)
+
+	// What Grafana, a service mesh and tracers add to every request is of one request, not of a caller.
+	f(Options{}, ask(`GET search logs`, "X-Panel-Id: 1", "X-Query-Group-Id: a", "x-envoy-attempt-count: 1", "x-datadog-trace-id: 1", "X-Forwarded-Port: 1"),
+		ask(`GET search logs`), true)
+	// An entry may be told who asks in a field that is harmless elsewhere.
+	server1, server2 := ask(`GET search logs`, "X-Forwarded-Server: 1"), ask(`GET search logs`, "X-Forwarded-Server: 2")
+	f(Options{}, server1, server2, true)
+	server1.Names, server2.Names = names("x-forwarded-server"), names("x-forwarded-server")
+	f(Options{}, server1, server2, false)
+	f(Options{Identity: Shared}, server1, server2, true)
 
 	here, there := ask(`GET search logs`), ask(`GET search logs`)
 	here.Address, there.Address = []byte("10.0.0.1"), []byte("10.0.0.2")
@@ -303,6 +318,29 @@ func TestKeyIdentityOptions(t *testing.T) {
 	count1, count2 := ask(`GET count logs?preference=1`), ask(`GET count logs?preference=2`)
 	f(Options{}, count1, count2, true)
 	f(Options{Preference: PreferenceKeep}, count1, count2, false)
+}
+
+// names is the one name of an identity field.
+type names string
+
+func (n names) Identifies(name []byte) bool { return strings.EqualFold(string(n), string(name)) }
+
+// What is a secret in a log says who asks.
+func TestHarmlessFieldsAreNoSecrets(t *testing.T) {
+	for _, name := range credentials {
+		if h := hear([]byte(name)); h != hearIdentity {
+			t.Errorf("%s is heard as %d", name, h)
+		}
+	}
+	for _, name := range []string{
+		"set-cookie", "api-key", "apikey", "x-csrf-token", "x-forwarded-authorization", "x-auth-request-access-token",
+		"x-auth-request-user", "x-id-token", "x-forwarded-email", "x-ssl-client-s-dn", "x-client-cert", "x-jwt-assertion",
+		"x-forwarded-client-cert", "x-forwarded-preferred-username", "x-grafana-user", "x-proxy-ext-team",
+	} {
+		if h := hear([]byte(name)); h != hearIdentity {
+			t.Errorf("%s is heard as %d", name, h)
+		}
+	}
 }
 
 func TestKeyDependsOnSecretAndCluster(t *testing.T) {
@@ -471,6 +509,13 @@ func TestNewKeyerRefuses(t *testing.T) {
 	f(Options{Identity: 7, Secret: testSecret})
 	f(Options{Preference: 7, Secret: testSecret})
 	f(Options{ExtraHeaders: []string{strings.Repeat("a", 65)}, Secret: testSecret})
+	for _, name := range []string{"x y", "", "x-*-id", "**", "a:"} {
+		f(Options{ExtraHeaders: []string{name}, Secret: testSecret})
+		f(Options{HarmlessHeaders: []string{name}, Secret: testSecret})
+	}
+	for _, name := range []string{"*", "x-*", "X-Remote-User", "auth*", "cookie"} {
+		f(Options{HarmlessHeaders: []string{name}, Secret: testSecret})
+	}
 	if _, err := NewKeyer(Options{Identity: Shared}); err != nil {
 		t.Error(err)
 	}

@@ -22,8 +22,8 @@ type Config struct {
 	// Requests that are not cached: those whose path has one of these as a whole segment, or whose URL has one of these
 	// parameters.
 	Pass conf.Strings `conf:"pass"`
-	// Header fields that are part of the key beside those that always are. `*` is every field that is not known to change
-	// no answer.
+	// Header fields that are part of the key beside those that always are, such as accept-language. A name, or the beginning
+	// of names with `*` behind it; `*` alone adds credentials and unknown fields where `identity: shared` leaves them out.
 	KeyHeaders conf.Strings `conf:"key_headers"`
 	// URL parameters that are part of the key although they change no complete answer, such as timeout.
 	KeyArgs conf.Strings `conf:"key_args"`

@@ -14,6 +14,10 @@ type KeyConfig struct {
 	// Who shares answers: callers with the same credentials, or everybody. `shared` is right only where no index has
 	// document or field level security and everybody who reaches the flow may read all that is searched.
 	Identity string `conf:"identity" enum:"per_credential,shared"`
+	// Header fields that change no answer, such as trace ids of your own, besides those that are known not to: every other
+	// field is part of who asks. A name, or the beginning of names with `*` behind it. Fields by which the entry is told
+	// who a caller is (`identity_fields`) always count.
+	HarmlessHeaders conf.Strings `conf:"harmless_headers"`
 	// Make the caller's address part of who asks, for clusters that map roles by host.
 	ByAddress bool `conf:"by_address"`
 	// What a custom `?preference` does to the key: `auto` leaves it out when no hits are asked for. Copies of a shard may
@@ -37,7 +41,7 @@ func defaultKey() KeyConfig {
 func (c *KeyConfig) options(b *flows.Builder, headers, args []string) query.Options {
 	o := query.Options{
 		ByAddress: c.ByAddress, DeterministicScripts: c.Scripts == "deterministic", MaxBody: int(c.MaxRequest),
-		ExtraHeaders: headers, ExtraArgs: args, Others: c.Also,
+		ExtraHeaders: headers, HarmlessHeaders: c.HarmlessHeaders, ExtraArgs: args, Others: c.Also,
 	}
 	if c.Identity == "shared" {
 		o.Identity = query.Shared
@@ -61,6 +65,13 @@ func check(b *flows.Builder, field string, o query.Options) bool {
 		}
 	}
 	o.Secret, o.MemoBytes = make([]byte, 32), -1
+	extra := o.ExtraHeaders
+	o.ExtraHeaders = nil
+	if _, err := query.NewKeyer(o); err != nil {
+		b.Errorf("harmless_headers", "%v", err)
+		return false
+	}
+	o.ExtraHeaders = extra
 	if _, err := query.NewKeyer(o); err != nil {
 		b.Errorf(field, "%v", err)
 		return false
@@ -91,8 +102,9 @@ type GetCacheConfig struct {
 
 // HashFactor adds to what makes two requests different. It takes nothing away from that.
 type HashFactor struct {
-	// Header fields that are part of the key. `*` is every field that is not known to change no answer; known are fields
-	// of one hop, of tracing, of codings and languages, and those that name the client program.
+	// Header fields that are part of the key although they are known to change no answer: those of one hop, of tracing, of
+	// codings and languages, and those that name the client program. All others always are. A name, or the beginning of
+	// names with `*` behind it; `*` alone adds credentials and unknown fields where `identity: shared` leaves them out.
 	Header conf.Strings `conf:"header"`
 	// Whether the path is part of the key. It always is.
 	Path bool `conf:"path"`

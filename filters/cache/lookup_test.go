@@ -115,6 +115,14 @@ func TestNobodyGetsTheAnswerOfAnother(t *testing.T) {
 			{"Cookie", "sid=1"},
 			{"x-proxy-user", "alice", "x-proxy-roles", "a"},
 			{"x-proxy-user", "alice", "x-proxy-roles", "b"},
+			{"x-remote-user", "alice"},
+			{"x-remote-user", "bob"},
+			{"x-ssl-client-s-dn", "cn=alice"},
+			{"x-forwarded-user", "alice"},
+			{"x-forwarded-groups", "alice"},
+			{"x-api-key", "a"},
+			{"x-jwt-assertion", "a"},
+			{"x-jwt-assertion", "b"},
 		}
 		for round := range 2 {
 			for i, fields := range callers {

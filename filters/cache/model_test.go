@@ -230,7 +230,7 @@ func (m *model) answer(x *flows.Exchange, _ int64) error {
 		return err
 	}
 	sent := string(body)
-	if original := x.Request.Header.Get("x-original"); original != nil {
+	if original := x.Request.Header.Get("x-correlation-id"); original != nil {
 		sent = string(original)
 	}
 	a := flows.Stamps.Get(x)
@@ -339,7 +339,7 @@ func (m *model) folded(body string) string {
 
 // exchange makes an exchange through the gateway, and returns its status and body.
 func (m *model) exchange(caller, method, target, body string) (int, string) {
-	x := request(target, m.folded(body), "Authorization", basic(caller), "X-Original", body)
+	x := request(target, m.folded(body), "Authorization", basic(caller), "X-Correlation-Id", body)
 	x.Request.Method = []byte(method)
 	if err := m.serve("main", x); err != nil {
 		return 0, ""

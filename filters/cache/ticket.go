@@ -73,6 +73,7 @@ func (t *ticket) Release() {
 // caller adds to r who asks beyond what the header says. A certificate is known by issuer and subject, so that one that was
 // renewed is the same caller.
 func (t *ticket) caller(x *flows.Exchange, byAddress bool, r *query.Request) {
+	r.Names = x
 	if cert := x.Request.Cert; cert != nil {
 		t.cert = append(append(t.cert[:0], cert.RawIssuer...), cert.RawSubject...)
 		r.Certificate = t.cert
