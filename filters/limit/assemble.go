@@ -173,6 +173,9 @@ func (a *assembly) addLimit(n *conf.Node, i int) {
 	}, "\x00")
 	a.addOverrides(n.At("overrides"), l, c)
 	l.nameless = a.namelessRefusal(l, c)
+	l.tooMany = notTaken(l, "takes at most "+strconv.Itoa(maxIndices)+" indices in one request; split it")
+	l.unread = notTaken(l, "needs to know the index of each action, and an action of this bulk cannot be read: actions are lines "+
+		"of JSON of at most "+strconv.Itoa(longestAction>>10)+"kb, in a body that is not coded or in gzip or deflate")
 }
 
 // readKey reads a limit's selectors, and its pattern.
@@ -289,6 +292,11 @@ func (a *assembly) addOverrides(n *conf.Node, l *limit, c *RateLimitLimit) {
 func (a *assembly) namelessRefusal(l *limit, c *RateLimitLimit) *elastic.Error {
 	reason := fmt.Sprintf("[%s] needs %s, which the request lacks", l.name, strings.Join(c.Key, ", "))
 	return (&elastic.Error{Status: l.status, Type: a.config.Type, Reason: reason}).Prepared()
+}
+
+// notTaken is the answer to a request that a limit cannot decide about, and that would not pass later either.
+func notTaken(l *limit, why string) *elastic.Error {
+	return (&elastic.Error{Status: 400, Type: "illegal_argument_exception", Reason: "[" + l.name + "] " + why}).Prepared()
 }
 
 func noGroup(p *conf.Problems, n *conf.Node, re conf.Regexp, group string) {

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"bytes"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"unsafe"
@@ -9,63 +10,62 @@ import (
 	"weir/elastic/api"
 )
 
-// maxIndices is how many indices of one path are charged one by one.
-const maxIndices = 16
-
-// maxWritten is how many indices of one bulk are told apart.
-const maxWritten = 64
+// maxIndices is how many indices one request may name where limits are by index. Each of them is charged, so that a long list
+// neither hides an index nor costs those a budget that are not in it; beyond it a request is refused. No node has room for the
+// shards of more by default (cluster.max_shards_per_node).
+const maxIndices = 1000
 
 // longestIndex is the longest name an index can have, in bytes.
 const longestIndex = 255
 
-// anyIndex is the index of requests whose indices are not named one by one: none, wildcards, date math, a long list. They
-// share a key, so that no spelling of a wildcard has a burst of its own.
+// anyIndex is the index of requests whose indices are not known: none, wildcards, date math. They share a key, so that no
+// spelling of a wildcard has a burst of its own.
 var anyIndex = []byte("*")
 
 // indices holds the index expressions of one request.
 type indices struct {
 	text  []byte
 	parts [][]byte // as written, without empty ones and exclusions; none stands for every index
-	names [][]byte // to charge: each name once, and anyIndex for what is no name
 
-	written []written // what the lines of a bulk write, each index once
-	slot    int       // of written, that was used last
+	named  []named  // what the path names, or the lines of a bulk, each index once
+	slots  []uint16 // of a hash table: places in named, counted from 1
+	seed   maphash.Seed
+	slot   int  // of named, that was used last
+	beyond bool // more than maxIndices are named
 }
 
-// written is what a bulk writes to one index.
-type written struct {
-	index []byte // as the lines name it, decoded, or nil for one that is not known
+// named is an index that a request names, and what a bulk writes to it.
+type named struct {
+	index []byte // as it is named, decoded, or nil for one that is not known
 	docs  int64
 	bytes int64 // of lines, with their ends
 }
 
-// read fills n from the path of a request.
+// read fills n from the path of a request. Where the lines of the body name the indices, those of the path are not among the
+// named.
 func (n *indices) read(call *api.Call) {
+	if n.slots == nil {
+		n.seed, n.slots = maphash.MakeSeed(), make([]uint16, 32)
+	}
+	clear(n.slots)
 	n.text = api.DecodeSegment(n.text[:0], call.Index)
-	n.parts, n.names, n.written, n.slot = n.parts[:0], n.names[:0], n.written[:0], 0
+	n.parts, n.named, n.slot, n.beyond = n.parts[:0], n.named[:0], 0, false
 	if bodyNames(call) {
-		n.names = append(n.names, anyIndex)
+		n.find(nil)
 		return
 	}
-	any := false
+	byLine := namesByLine(call)
 	for part := range bytes.SplitSeq(n.text, []byte{','}) {
 		if len(part) == 0 || part[0] == '-' {
 			continue
 		}
 		n.parts = append(n.parts, part)
-		name := withoutSelector(part)
-		switch {
-		case !isName(name):
-			any = true
-		case slices.ContainsFunc(n.names, func(other []byte) bool { return bytes.Equal(name, other) }):
-		case len(n.names) == maxIndices:
-			any = true
-		default:
-			n.names = append(n.names, name)
+		if !byLine {
+			n.find(part)
 		}
 	}
-	if any || len(n.parts) == 0 {
-		n.names = append(n.names, anyIndex)
+	if len(n.parts) == 0 && !byLine {
+		n.find(nil)
 	}
 }
 
@@ -79,7 +79,7 @@ func withoutSelector(part []byte) []byte {
 
 // isName tells whether an expression names one index, always the same.
 func isName(expr []byte) bool {
-	return expr[0] != '<' && bytes.IndexByte(expr, '*') < 0 && string(expr) != "_all"
+	return len(expr) > 0 && expr[0] != '<' && bytes.IndexByte(expr, '*') < 0 && string(expr) != "_all"
 }
 
 // namesByLine tells whether it is the lines of a call's body that name its indices. The one in its path is that of lines which
@@ -99,47 +99,72 @@ func bodyNames(call *api.Call) bool {
 // write counts an action of a bulk, with the length of its line. index is what the line says; without one the action is for the
 // index in the path.
 func (n *indices) write(index []byte, length int64) {
-	if len(index) == 0 && len(n.parts) == 1 {
+	switch {
+	case len(index) == 0 && len(n.parts) == 1:
 		index = n.parts[0]
+	case len(index) > longestIndex:
+		index = nil // which cannot be
 	}
 	n.find(index)
-	n.written[n.slot].docs++
-	n.written[n.slot].bytes += length
+	n.named[n.slot].docs++
+	n.named[n.slot].bytes += length
 }
 
 // writeUnknown counts actions whose index cannot be told.
 func (n *indices) writeUnknown(docs, length int64) {
 	n.find(nil)
-	n.written[n.slot].docs += docs
-	n.written[n.slot].bytes += length
+	n.named[n.slot].docs += docs
+	n.named[n.slot].bytes += length
 }
 
-// find puts slot where an index is counted. One that cannot exist, or is one too many, is counted as unknown.
+// find puts slot where an index is in named, and adds it. When there are too many the others are not told apart.
 func (n *indices) find(index []byte) {
 	index = withoutSelector(index)
-	if len(index) == 0 || len(index) > longestIndex {
+	if len(index) == 0 || n.beyond {
 		index = nil
 	}
-	is := func(w written) bool { return bytes.Equal(w.index, index) }
-	if n.slot < len(n.written) && is(n.written[n.slot]) {
+	if n.slot < len(n.named) && bytes.Equal(n.named[n.slot].index, index) {
 		return
 	}
-	n.slot = slices.IndexFunc(n.written, is)
-	if n.slot < 0 && index != nil && len(n.written) >= maxWritten {
-		index = nil
-		n.slot = slices.IndexFunc(n.written, is)
+	at := n.place(index)
+	if n.slots[at] == 0 && len(n.named) >= maxIndices && index != nil {
+		n.beyond, index = true, nil
+		at = n.place(nil)
 	}
-	if n.slot >= 0 {
+	if n.slots[at] > 0 {
+		n.slot = int(n.slots[at]) - 1
 		return
 	}
-	w := written{}
+	w := named{}
 	if index != nil {
 		from := len(n.text)
 		n.text = append(n.text, index...)
 		w.index = n.text[from:len(n.text):len(n.text)]
 	}
-	n.slot = len(n.written)
-	n.written = append(n.written, w)
+	n.slot = len(n.named)
+	n.named = append(n.named, w)
+	n.slots[at] = uint16(len(n.named))
+	if 2*len(n.named) > len(n.slots) {
+		n.spread()
+	}
+}
+
+// place returns where in slots an index is, or belongs.
+func (n *indices) place(index []byte) int {
+	mask := len(n.slots) - 1
+	at := int(maphash.Bytes(n.seed, index)) & mask
+	for n.slots[at] > 0 && !bytes.Equal(n.named[n.slots[at]-1].index, index) {
+		at = (at + 1) & mask
+	}
+	return at
+}
+
+// spread doubles slots.
+func (n *indices) spread() {
+	n.slots = make([]uint16, 2*len(n.slots))
+	for i := range n.named {
+		n.slots[n.place(n.named[i].index)] = uint16(i + 1)
+	}
 }
 
 // touchesNone tells whether a call has nothing to do with the documents of any index, so that a limit on one is not for it:

@@ -37,12 +37,12 @@ func FuzzIndices(f *testing.F) {
 		api.Classify(&call, []byte("GET"), []byte(path), nil)
 		var n indices
 		n.read(&call)
-		if len(n.names) == 0 || len(n.names) > maxIndices+1 {
-			t.Fatalf("%d names to charge", len(n.names))
+		if len(n.named) == 0 || len(n.named) > maxIndices+1 {
+			t.Fatalf("%d names to charge", len(n.named))
 		}
-		for i, name := range n.names {
-			if len(name) == 0 || slices.ContainsFunc(n.names[:i], func(o []byte) bool { return bytes.Equal(o, name) }) {
-				t.Errorf("names %q are not distinct", n.names)
+		for i, name := range n.named {
+			if slices.ContainsFunc(n.named[:i], func(o named) bool { return bytes.Equal(o.index, name.index) }) {
+				t.Errorf("names %v are not distinct", n.named)
 			}
 		}
 		if !n.overlap([]string{"*", "*:*"}) {
@@ -53,9 +53,9 @@ func FuzzIndices(f *testing.F) {
 			return
 		}
 		for _, name := range listed {
-			charged := slices.ContainsFunc(n.names, func(o []byte) bool { return string(o) == name })
+			charged := slices.ContainsFunc(n.named, func(o named) bool { return string(o.index) == name })
 			if plain := !strings.ContainsAny(name, "*<:") && name[0] != '-' && name != "_all"; plain && !charged {
-				t.Errorf("index %q is not charged, only %q are", name, n.names)
+				t.Errorf("index %q is not charged, only %v are", name, n.named)
 			}
 		}
 	})

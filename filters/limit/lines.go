@@ -27,21 +27,34 @@ func (s *scratch) weigh(x *flows.Exchange, byIndex bool) (int64, error) {
 	s.lines.reset(x.Call().Class == api.ClassSearch, into)
 	coding := x.Request.Header.Get("content-encoding")
 	switch {
+	case isBinary(x.Request.Header.Get("content-type")):
+		s.lines.guess(len(body))
 	case len(coding) == 0, wire.EqualFold(coding, "identity"):
 		_, _ = s.lines.Write(body) // never fails
 	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
-		s.inflated.gzip(body, &s.lines)
+		s.lines.unread = !s.inflated.gzip(body, &s.lines) || s.lines.unread
 	case wire.EqualFold(coding, "deflate"), wire.EqualFold(coding, "x-deflate"):
-		s.inflated.deflate(body, &s.lines)
+		s.lines.unread = !s.inflated.deflate(body, &s.lines) || s.lines.unread
 	default:
-		// A node may know the coding, or take the body as it is. Either way it holds hardly more documents than bytes.
-		s.lines.actions, s.lines.lines = int64(len(body)), int64(len(body))
+		s.lines.guess(len(body)) // a node may know the coding, or take the body as it is
 	}
 	n := s.lines.count()
-	if byIndex && len(s.indices.written) == 0 {
+	if byIndex && len(s.indices.named) == 0 {
 		s.indices.writeUnknown(n, int64(len(body)))
 	}
 	return n, nil
+}
+
+// isBinary tells whether a body has no lines: nodes take bulks in SMILE too, whose documents another byte separates.
+func isBinary(mediaType []byte) bool {
+	for _, format := range [...]string{"smile", "cbor"} {
+		for i := 0; i+len(format) <= len(mediaType); i++ {
+			if wire.EqualFold(mediaType[i:i+len(format)], format) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mostInflated is how much of a compressed body is looked at. Nodes take no bulk that is larger.
@@ -56,16 +69,15 @@ type inflater struct {
 	piece []byte
 }
 
-func (f *inflater) gzip(body []byte, to io.Writer) {
+// gzip inflates body, and tells whether all was looked at that can be read.
+func (f *inflater) gzip(body []byte, to io.Writer) bool {
 	f.body.Reset(body)
-	if f.zip.Reset(&f.body) == nil {
-		f.copy(&f.zip, to)
-	}
+	return f.zip.Reset(&f.body) != nil || f.copy(&f.zip, to)
 }
 
 // deflate inflates what HTTP calls deflate: the format of zlib, and also the bare stream, which clients have sent under that name
-// (RFC 9110 section 8.4.1.2) and nodes read as well.
-func (f *inflater) deflate(body []byte, to io.Writer) {
+// (RFC 9110 section 8.4.1.2) and nodes read as well. It tells whether all was looked at that can be read.
+func (f *inflater) deflate(body []byte, to io.Writer) bool {
 	if len(body) > 2 && body[0]&0x0f == 8 && (int(body[0])<<8|int(body[1]))%31 == 0 { // RFC 1950 section 2.2
 		body = body[2:]
 	}
@@ -73,12 +85,12 @@ func (f *inflater) deflate(body []byte, to io.Writer) {
 	if f.raw == nil {
 		f.raw = flate.NewReader(&f.body)
 	} else if again, ok := f.raw.(flate.Resetter); !ok || again.Reset(&f.body, nil) != nil {
-		return
+		return true
 	}
-	f.copy(f.raw, to)
+	return f.copy(f.raw, to)
 }
 
-func (f *inflater) copy(from io.Reader, to io.Writer) {
+func (f *inflater) copy(from io.Reader, to io.Writer) bool {
 	if f.piece == nil {
 		f.piece = make([]byte, 16<<10)
 	}
@@ -86,14 +98,15 @@ func (f *inflater) copy(from io.Reader, to io.Writer) {
 		n, err := from.Read(f.piece)
 		_, _ = to.Write(f.piece[:n]) // a lineCounter
 		if total += n; err != nil {
-			return
+			return true
 		}
 	}
+	return false
 }
 
-// longestAction is how much of an action's line is read. Nodes would read more; an action whose verb and index come later is one
-// for an unknown index.
-const longestAction = 4 << 10
+// longestAction is how much of an action's line is read. Nodes would read more, but hardly anything beside dynamic_templates
+// makes a line long.
+const longestAction = 64 << 10
 
 // A lineCounter counts actions or searches by their lines, in whatever pieces they come. It keeps the line of one action.
 type lineCounter struct {
@@ -101,6 +114,7 @@ type lineCounter struct {
 	into     *indices // that count the actions by index, or nil
 	lines    int64    // of searches
 	actions  int64
+	unread   bool // there are actions that cannot be read, in which a node might see other indices
 	source   bool // the next line belongs to the action before
 	line     []byte
 	length   int64 // of the line, with its end
@@ -143,7 +157,7 @@ func (c *lineCounter) end() {
 	case c.source:
 		c.source = false
 		if c.into != nil {
-			c.into.written[c.into.slot].bytes += c.length
+			c.into.named[c.into.slot].bytes += c.length
 		}
 	case !c.empty():
 		c.action()
@@ -157,11 +171,17 @@ func (c *lineCounter) empty() bool {
 	return c.blank || !c.source && len(c.line) < longestAction && bytes.Equal(bytes.TrimSpace(c.line), utf8BOM)
 }
 
-// action counts the action in line.
+// guess counts a body of so many bytes that cannot be read. It holds hardly more documents than bytes.
+func (c *lineCounter) guess(size int) {
+	c.actions, c.lines, c.unread = int64(size), int64(size), true
+}
+
+// action counts the action in line. What follows one that cannot be read is counted as another one: it may be.
 func (c *lineCounter) action() {
 	c.actions++
 	a, ok := c.scanner.ReadLine(c.line)
-	c.source = !ok || a.Verb != bulk.Delete
+	c.source = ok && a.Verb != bulk.Delete
+	c.unread = c.unread || !ok
 	switch {
 	case c.into == nil:
 	case ok:

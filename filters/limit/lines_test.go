@@ -7,6 +7,7 @@ import (
 	"compress/zlib"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,11 +97,9 @@ func TestIndexOfLines(t *testing.T) {
 	f("key: [global], index: pay-*, "+docs, "/_bulk", lines("logs"), 20)
 	f("key: [global], index: pay-*, "+docs, "/_bulk", lines("<pay-{now/d}>"), 6)
 	f("key: [global], index: pay-*, "+docs, "/_bulk", "{\"index\":{}}\n{}\n", 6)          // a node would refuse it
-	f("key: [global], index: pay-*, "+docs, "/_bulk", "{\"index\":broken}\n{}\n", 6)      // the same
 	f("key: [global], index: pay-*, "+docs, "/_bulk", "", 6)                              // the same
 	f("key: [global], index: pay-*, "+docs, "/_bulk", lines(strings.Repeat("x", 256)), 6) // the same
-	f("key: [global], index: pay-*, "+docs, "/_bulk", "{\"index\":{"+strings.Repeat(" ", longestAction)+"\"_index\":\"logs\"}}\n{}\n", 6)
-	f("key: [index], "+size, "/_bulk", strings.Repeat(lines("a"), 2)+lines("b"), 4) // 33 bytes each
+	f("key: [index], "+size, "/_bulk", strings.Repeat(lines("a"), 2)+lines("b"), 4)       // 33 bytes each
 	f("key: [global], index: b, "+size, "/_bulk", strings.Repeat(lines("a"), 2)+lines("b"), 9)
 	f("key: [global], index: i, "+docs, "/i/_doc", "{}", 6)
 	f("key: [global], index: other, "+docs, "/i/_doc", "{}", 20)
@@ -110,14 +109,35 @@ func TestIndexOfLines(t *testing.T) {
 	f("key: [index], pattern: ^/x, "+docs, "/_bulk", lines("a"), 20)
 }
 
-// TestUnknownCoding holds that a body which cannot be read counts as more than it may hold, not as less.
-func TestUnknownCoding(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, "- rate_limit: {limits: [{key: [global], index: pay-*, unit: bulk_docs, rate: 1/h, burst: 80}]}")
-		if n := g.passes(9, with("POST", "/_bulk", lines("a"), "Content-Encoding", "unheard-of")); n != 2 { // of 33 bytes
-			t.Errorf("%d of 9 pass, want 2", n)
-		}
-	})
+// TestUnreadBulks holds that a bulk whose actions cannot be read is refused where their indices matter, costs nobody anything,
+// and elsewhere counts as more than it may hold, not as less.
+func TestUnreadBulks(t *testing.T) {
+	f := func(body string, byNumber int, fields ...string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			x := with("POST", "/_bulk", body, fields...)
+			for _, limit := range []string{"key: [index]", `key: [global], index: "pay-*"`} {
+				g := newGateway(t, "- rate_limit: {limits: [{"+limit+", unit: bulk_docs, rate: 1/h, burst: 80}]}")
+				if e := g.serve(x(0)); e == nil || e.Status != 400 || !strings.Contains(e.Reason, "cannot be read") {
+					t.Errorf("%.40q %s with %s: %v", body, fields, limit, e)
+				}
+				if n := g.passes(80, with("POST", "/_bulk", lines("<pay-{now/d}>"))); n != 80 {
+					t.Errorf("%.40q %s with %s: %d of 80 others pass", body, fields, limit, n)
+				}
+			}
+			g := newGateway(t, "- rate_limit: {limits: [{key: [global], unit: bulk_docs, rate: 1/h, burst: 80}]}")
+			if n := g.passes(90, x); n != byNumber {
+				t.Errorf("%.40q %s: %d of 90 pass by number, want %d", body, fields, n, byNumber)
+			}
+		})
+	}
+	f(lines("a"), 2, "Content-Encoding", "unheard-of") // of 33 bytes
+	f(lines("a"), 2, "Content-Type", "application/Smile")
+	f("{\"index\":broken}\n{}\n", 40)
+	f("{\"delete\":/**/{\"_index\":\"a\"}}\n"+lines("pay-1"), 40) // Elasticsearch reads comments
+	f("{\"delete\":{"+strings.Repeat(" ", longestAction)+"\"_index\":\"a\"}}\n"+lines("pay-1"), 40)
+	f(packed(strings.Repeat(" ", mostInflated)+"\n"+lines("pay-1"), "gzip"), 80, "Content-Encoding", "gzip")
 }
 
 // TestBulkIsRefusedWhole holds that a bulk which is over the limit of one index costs the others nothing.
@@ -181,8 +201,8 @@ func TestBodiesThatNameIndices(t *testing.T) {
 	f("/logs/_search", 3)
 }
 
-// TestManyIndicesInABulk holds that a bulk of more indices than are told apart does not pass unlimited, and that memory for
-// them is bounded.
+// TestManyIndicesInABulk holds that a bulk of many indices charges each of them and no other, that one of too many is refused
+// and costs nothing, and that memory for them is bounded.
 func TestManyIndicesInABulk(t *testing.T) {
 	var n indices
 	var call api.Call
@@ -192,23 +212,39 @@ func TestManyIndicesInABulk(t *testing.T) {
 		n.write(fmt.Append(nil, "index-", i), 1)
 	}
 	docs := int64(0)
-	for _, w := range n.written {
+	for _, w := range n.named {
 		docs += w.docs
 	}
-	if len(n.written) != maxWritten+1 || docs != 10_000 || len(n.text) > maxWritten*longestIndex {
-		t.Errorf("%d indices with %d documents in %d bytes", len(n.written), docs, len(n.text))
+	if len(n.named) != maxIndices+1 || docs != 10_000 || len(n.text) > maxIndices*longestIndex || !n.beyond {
+		t.Errorf("%d indices with %d documents in %d bytes", len(n.named), docs, len(n.text))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, `- rate_limit: {limits: [{key: [index], unit: bulk_docs, rate: 1/h}]}`)
-		many := func(i int) *flows.Exchange {
-			var names []string
-			for j := range maxWritten + 1 {
-				names = append(names, fmt.Sprint("x", i, "-", j))
+		g := newGateway(t, `- rate_limit: {limits: [{name: each, key: [index], unit: bulk_docs, rate: 1/40s, burst: 5}]}`)
+		many := func(filler int, others ...string) func(int) *flows.Exchange {
+			return func(i int) *flows.Exchange {
+				var names []string
+				for j := range filler {
+					names = append(names, fmt.Sprint("x", i, "-", j))
+				}
+				return with("POST", "/_bulk", lines(append(names, others...)...))(i)
 			}
-			return with("POST", "/_bulk", lines(names...))(i)
 		}
-		if n := g.passes(2, many); n != 1 {
-			t.Errorf("%d of two bulks with many indices passed, want 1", n)
+		if n := g.passes(9, many(0, "aa")); n != 5 {
+			t.Fatalf("%d pass, want 5", n)
+		}
+		for _, filler := range []int{1, 16, 64, 65, maxIndices - 1} {
+			if n := g.passes(2, many(filler, slices.Repeat([]string{"aa"}, 20)...)); n != 0 {
+				t.Errorf("%d passed with %d indices beside one that is used up, want 0", n, filler)
+			}
+		}
+		if n := g.passes(9, many(maxIndices-1, "b", "b")); n != 2 {
+			t.Errorf("%d of many indices passed, want 2", n)
+		}
+		if e := g.serve(many(maxIndices + 1)(0)); e == nil || e.Status != 400 || !strings.Contains(e.Reason, "[each] takes at most 1000 indices") {
+			t.Errorf("a bulk of too many indices: %v", e)
+		}
+		if n := g.passes(9, many(0, "<c-{now/d}>")); n != 5 {
+			t.Errorf("%d with date math passed, want 5", n)
 		}
 	})
 }
@@ -255,7 +291,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string, piece int) {
 		var call api.Call
 		api.Classify(&call, []byte("POST"), []byte("/of-the-path/_bulk"), nil)
-		count := func(piece int) (int64, []written) {
+		count := func(piece int) (int64, []named) {
 			var n indices
 			n.read(&call)
 			var c lineCounter
@@ -265,11 +301,11 @@ func FuzzLines(f *testing.F) {
 				_, _ = c.Write(rest[:n])
 				rest = rest[n:]
 			}
-			return c.count(), n.written
+			return c.count(), n.named
 		}
 		got, byIndex := count(piece)
 		want, wantByIndex := count(len(body))
-		if d := cmp.Diff(wantByIndex, byIndex, cmp.AllowUnexported(written{})); got != want || d != "" {
+		if d := cmp.Diff(wantByIndex, byIndex, cmp.AllowUnexported(named{})); got != want || d != "" {
 			t.Fatalf("%d actions in pieces of %d, %d in one:\n%s", got, piece, want, d)
 		}
 		var s bulk.Scanner
@@ -288,7 +324,7 @@ func FuzzLines(f *testing.F) {
 		if s.Err() != nil || lastCut(body) {
 			return
 		}
-		if d := cmp.Diff(n.written, byIndex, cmp.AllowUnexported(written{})); got != max(1, want) || d != "" {
+		if d := cmp.Diff(n.named, byIndex, cmp.AllowUnexported(named{})); got != max(1, want) || d != "" {
 			t.Errorf("%d actions in %q, the scanner finds %d:\n%s", got, body, want, d)
 		}
 	})

@@ -82,8 +82,9 @@ type RateLimitLimit struct {
 	// What a budget is for; each combination of values has one. ip: the caller's address, of IPv6 its /64 network, and
 	// ip/24 or ip/24/48 the network of so many bits; user: the name in Basic credentials, which nobody has checked here;
 	// api_key: the id of an API key, not checked either; identity: the user, or else the API key, or else the address;
-	// index: each index that the path or, of a bulk, a line names, where all requests with wildcards, date math or no index
-	// share one, and those whose body names others than the path, as of _msearch and _mget; api and class: as in the API table; method; host; flow; path: the whole path; header:NAME: the first such field; cookie:NAME;
+	// index: each index that the path or, of a bulk, a line names, at most 1000, beyond which a request is refused with 400; all
+	// requests with wildcards, date math or no index share one, and those whose body names others than the path, as of _msearch
+	// and _mget; api and class: as in the API table; method; host; flow; path: the whole path; header:NAME: the first such field; cookie:NAME;
 	// query:NAME: a parameter of the URL; path:GROUP: a group of pattern; global: all share one.
 	Key conf.Strings `conf:"key"`
 	// What becomes of a request without one of the values: anonymous: all such requests share a budget; skip: the limit is not
@@ -107,7 +108,7 @@ type RateLimitLimit struct {
 	// The limit is for requests that may touch an index of these names or patterns: also those that name it in a list or
 	// by a wildcard, those that name no index in the path, and those whose body may name another, as of _msearch and _mget.
 	// Of a bulk the lines are read: documents and bytes of those count that write to such an index, and a bulk that is over
-	// one limit is refused as a whole. Calls that look at no index at all, such as GET /, _cluster/health and _cat/nodes,
+	// one limit is refused as a whole, and with 400 one of more than 1000 indices, or with actions that cannot be read. Calls that look at no index at all, such as GET /, _cluster/health and _cat/nodes,
 	// are not among them.
 	Index conf.Strings `conf:"index"`
 	// The limit is for requests that this condition holds for.
@@ -177,6 +178,8 @@ type limit struct {
 	status    int
 	patience  time.Duration  // how long requests wait for it
 	nameless  *elastic.Error // the refusal of a request without a value
+	tooMany   *elastic.Error // the refusal of a request that names more than maxIndices
+	unread    *elastic.Error // the refusal of a bulk whose actions cannot be read
 	selectors []selector
 	index     []string
 	except    []string // of index, that other limits are for
@@ -216,7 +219,8 @@ type scratch struct {
 	bodies   bool   // a charge needs the request's body
 	byIndex  bool   // a limit needs to know which indices the lines of the body name
 	unpaid   bool   // a charge is known only when the exchange has ended
-	lacking  *limit // that refuses x since it lacks a value
+	barring  *limit // that refuses x whatever is left of its budgets, or nil
+	why      *elastic.Error
 }
 
 // taken says what a charge is for.
@@ -382,19 +386,25 @@ func (f *rateLimit) Serve(x *flows.Exchange, next flows.Handler) error {
 	return err
 }
 
+// mostKept is for how many charges a scratch keeps its memory.
+const mostKept = 256
+
 // put gives a scratch back.
 func (f *rateLimit) put(s *scratch) {
 	clear(s.charges)
 	clear(s.taken)
 	s.keys, s.charges, s.taken = s.keys[:0], s.charges[:0], s.taken[:0]
-	s.x, s.found, s.bodies, s.byIndex, s.unpaid, s.lacking = nil, nil, false, false, false, nil
+	s.x, s.found, s.bodies, s.byIndex, s.unpaid, s.barring, s.why = nil, nil, false, false, false, nil, nil
+	if cap(s.charges) > mostKept {
+		s.keys, s.charges, s.taken, s.indices = nil, nil, nil, indices{}
+	}
 	f.scratch.Put(s)
 }
 
 // admit charges all limits of x together, or returns the refusal.
 func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
 	f.gather(x, s)
-	if (s.bodies || s.byIndex) && s.lacking == nil {
+	if (s.bodies || s.byIndex) && s.barring == nil {
 		// What is refused in any case is refused before its body comes.
 		if i := f.table.Peek(s.charges); i >= 0 && f.config.Mode == "enforce" && hopeless(s.charges, 0) {
 			return f.refuseCharge(x, s, i)
@@ -403,8 +413,8 @@ func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
 			return err
 		}
 	}
-	if s.lacking != nil {
-		return f.refuse(x, s, s.lacking, s.lacking.nameless)
+	if s.barring != nil {
+		return f.refuse(x, s, s.barring, s.why)
 	}
 	refused, waited := 0, false
 	if f.rooms != nil && f.config.Mode == "enforce" && !x.Tracing {
@@ -452,15 +462,27 @@ func (f *rateLimit) gather(x *flows.Exchange, s *scratch) {
 		case !l.looksAtIndices():
 			f.add(s, l, h, nil)
 		case byLine:
-			s.byIndex = true
+			s.byIndex = s.byIndex || l.counts(x)
 		case l.index != nil && (touchesNone(x.Call()) || !s.indices.overlap(l.index)):
 		case !l.byIndex():
 			f.add(s, l, h, nil)
+		case s.indices.beyond:
+			if l.counts(x) {
+				s.bar(l, l.tooMany)
+			}
 		default:
-			for _, name := range s.indices.names {
-				if !isName(name) || l.isFor(name) {
+			shared := false
+			for i := range s.indices.named {
+				switch name := s.indices.named[i].index; {
+				case !l.isFor(name):
+				case isName(name):
 					f.add(s, l, h, name)
+				default:
+					shared = true
 				}
+			}
+			if shared {
+				f.add(s, l, h, anyIndex)
 			}
 		}
 	}
@@ -476,20 +498,37 @@ func (l *limit) appliesTo(s *scratch) (h hit, applies bool) {
 	return h, l.when == nil || l.when.Match(s.x)
 }
 
+// counts tells whether a request like x costs anything of a limit.
+func (l *limit) counts(x *flows.Exchange) bool {
+	_, when := l.unit.price(x)
+	return when != never && l.cost.of(x) > 0
+}
+
+// bar makes a limit refuse the request whatever is left of its budgets.
+func (s *scratch) bar(l *limit, why *elastic.Error) { s.barring, s.why = l, why }
+
 // gatherLines makes the charges of a bulk for limits that look at indices: for what its lines write to each of them, or to all
 // of them that a limit is for.
 func (f *rateLimit) gatherLines(s *scratch) {
 	for _, l := range f.limits[f.rules:] {
 		h, applies := l.appliesTo(s)
-		if !applies || !l.looksAtIndices() {
+		if !applies || !l.looksAtIndices() || !l.counts(s.x) {
 			continue
 		}
-		byIndex, shared := l.byIndex(), written{}
-		for i := range s.indices.written {
-			w := &s.indices.written[i]
+		switch {
+		case s.lines.unread:
+			s.bar(l, l.unread)
+			return
+		case s.indices.beyond:
+			s.bar(l, l.tooMany)
+			return
+		}
+		byIndex, shared := l.byIndex(), named{}
+		for i := range s.indices.named {
+			w := &s.indices.named[i]
 			switch {
 			case !l.isFor(w.index):
-			case byIndex && w.index != nil && isName(w.index):
+			case byIndex && isName(w.index):
 				units, when := w.units(l.unit)
 				f.addUnits(s, l, h, w.index, units, when)
 			default:
@@ -505,7 +544,7 @@ func (f *rateLimit) gatherLines(s *scratch) {
 }
 
 // units returns what is counted of a bulk's lines, and when that is known.
-func (w *written) units(u unit) (int64, moment) {
+func (w *named) units(u unit) (int64, moment) {
 	switch u {
 	case requests:
 		return 1, atOnce
@@ -538,7 +577,7 @@ func (f *rateLimit) addUnits(s *scratch, l *limit, h hit, index []byte, units in
 	if missing && l.missing != "anonymous" {
 		s.keys = s.keys[:from]
 		if l.missing == "reject" {
-			s.lacking = l
+			s.bar(l, l.nameless)
 		}
 		return
 	}

@@ -140,7 +140,7 @@ func (g *gateway) serve(x *flows.Exchange) *elastic.Error {
 		return nil
 	}
 	var e *elastic.Error
-	if !errors.As(err, &e) || e.Status != 429 || x.Trace.Outcome != flows.Limited {
+	if !errors.As(err, &e) || e.Status != 429 && e.Status != 400 || x.Trace.Outcome != flows.Limited {
 		g.t.Fatalf("%s: error %v, outcome %s", x.Request.Target, err, x.Trace.Outcome)
 	}
 	return e
@@ -348,19 +348,46 @@ func TestSelectors(t *testing.T) {
 	f("ip, user", by("ann"), by("bob"), false)
 }
 
-// TestManyIndices holds that a list longer than what is charged one by one does not pass unlimited.
+// TestManyIndices holds that a long list in a path charges each index that it names and no other, and that one that is too long is
+// refused and costs nothing.
 func TestManyIndices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(t, `- rate_limit: {limits: [{key: [index], rate: 1/h}]}`)
-		list := func(prefix string) string {
-			var names []string
-			for i := range maxIndices + 1 {
-				names = append(names, fmt.Sprint(prefix, i))
+		g := newGateway(t, `- rate_limit: {limits: [{name: each, key: [index], rate: 1/h, burst: 2}]}`)
+		list := func(n int, last string) func(int) *flows.Exchange {
+			return func(i int) *flows.Exchange {
+				var names []string
+				for j := range n {
+					names = append(names, fmt.Sprint("x", i, "-", j))
+				}
+				return exchange("GET", "/"+strings.Join(append(names, last), ",")+"/_search")
 			}
-			return "/" + strings.Join(names, ",") + "/_search"
 		}
-		if n := g.passes(2, func(i int) *flows.Exchange { return exchange("GET", list(fmt.Sprint("x", i, "-"))) }); n != 1 {
-			t.Errorf("%d of two long lists passed, want 1", n)
+		if n := g.passes(2, get("/aa/_search")); n != 2 {
+			t.Fatalf("%d passed, want 2", n)
+		}
+		for _, filler := range []int{1, 16, 64, 65, maxIndices - 1} {
+			if n := g.passes(2, list(filler, "aa")); n != 0 {
+				t.Errorf("%d passed with %d indices beside one that is used up, want 0", n, filler)
+			}
+		}
+		if n := g.passes(5, list(maxIndices-1, "b")); n != 2 {
+			t.Errorf("%d lists passed, want 2", n)
+		}
+		if e := g.serve(list(maxIndices, "c")(0)); e == nil || e.Status != 400 || !strings.Contains(e.Reason, "[each] takes at most 1000 indices") {
+			t.Errorf("a list that is too long: %v", e)
+		}
+		for _, target := range []string{"/_search", "/c/_search"} { // which are not in the lists
+			if n := g.passes(1, get(target)); n != 1 {
+				t.Errorf("%s is refused for what others asked for", target)
+			}
+		}
+		g.load(`- rate_limit: {mode: shadow, limits: [{name: each, key: [index], rate: 1/h}]}`)
+		if n := g.passes(3, list(maxIndices, "c")); n != 3 {
+			t.Errorf("%d of 3 long lists passed in shadow mode", n)
+		}
+		g.load(`- rate_limit: {limits: [{key: [index], unit: bulk_docs, rate: 1/h}, {key: [index], cost: {search: 0}, rate: 1/h}]}`)
+		if n := g.passes(3, list(maxIndices, "c")); n != 3 {
+			t.Errorf("%d of 3 long lists passed limits that do not count them", n)
 		}
 	})
 }
