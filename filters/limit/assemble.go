@@ -34,6 +34,9 @@ func assemble(b *flows.Builder, c RateLimitConfig, at func(list string, i int) *
 		enforced: uint64(c.Percent.Fraction()*wholly + 0.5),
 	}
 	a := assembly{rateLimit: f, b: b, p: b.Problems}
+	if f.enforced == 0 {
+		b.Errorf("percent", "%s enforces limits for no key; to only count write mode: shadow", c.Percent)
+	}
 	if !c.Exempt.IsZero() {
 		f.exempt = b.Condition(c.Exempt, b.Problems)
 	}
@@ -150,6 +153,9 @@ func (a *assembly) addLimit(n *conf.Node, i int) {
 	if c.MaxWait != nil && l.patience == 0 {
 		a.p.Warnf(n.At("max_wait"), "max_wait has no effect without on_limit: wait")
 	}
+	if slices.Contains(c.Index, "") {
+		a.p.Errorf(n.At("index"), "an empty name of an index, which no request matches; leave index out for all")
+	}
 	a.limits = append(a.limits, l)
 	a.readKey(n, l, c)
 	a.indices = a.indices || len(c.Index) > 0
@@ -244,6 +250,10 @@ func (a *assembly) shape(n *conf.Node, l *limit, b *budget, amount float64, per 
 	if b.Limit, err = NewLimit(IntervalOf(amount, per), atOnce); err != nil {
 		a.p.Errorf(n, "limit %s: %v", l.name, err)
 		return
+	}
+	if l.patience > 0 && b.interval > int64(l.patience) {
+		a.p.Warnf(n, "limit %s lets one more pass each %s, and requests wait for it at most %s: most waits are in vain; make max_wait longer",
+			l.name, conf.Duration(b.interval), conf.Duration(l.patience))
 	}
 	b.rate, b.identity = rate, rate+"\x00"+strconv.FormatInt(atOnce, 10)
 	b.reason = l.message

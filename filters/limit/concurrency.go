@@ -164,6 +164,13 @@ func buildConcurrency(b *flows.Builder, c ConcurrencyConfig) flows.Filter {
 	if c.Queue.Size != nil {
 		f.shape.places = *c.Queue.Size
 	}
+	if f.shape.places == 0 {
+		for _, name := range []string{"max_wait", "order", "fair_by"} {
+			if n := b.Node("queue").Get(name); n != nil {
+				b.Problems.Warnf(n, "%s has no effect with size: 0, which refuses at once", name)
+			}
+		}
+	}
 	f.readShares(b)
 	if after, _ := b.Problems.Count(); after > before {
 		return nil

@@ -357,6 +357,8 @@ func TestConcurrencyMistakes(t *testing.T) {
 	f(`{max: 1, key: [usr]}`, `did you mean "user"?`)
 	f(`{max: 1, key: [index]}`, "not known of every request")
 	f(`{max: 1, queue: {fair_by: [x]}}`, "unknown selector")
+	f(`{max: 1, queue: {size: 0, max_wait: 2s}}`, "max_wait has no effect with size: 0")
+	f(`{max: 1, queue: {size: 0, order: fair}}`, "order has no effect with size: 0")
 	f(`{max: 1, share: {batch: 50%, critical: 51%}}`, "make 101% together")
 	f(`{max: 1, share: {bach: 50%}}`, `did you mean "batch"?`)
 	f(`{max: 1, priority: [{when: {user: a}, class: urgent}]}`, "not one of critical")

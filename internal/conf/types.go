@@ -264,6 +264,9 @@ func ParseRate(text string) (Rate, error) {
 	}
 	events, unit, err := parseQuantity(count)
 	if err != nil {
+		if whole, ok := wholeRate(count, per); ok {
+			return Rate{}, fmt.Errorf("%q is not a whole number in a length of time; write %s", text, whole)
+		}
 		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s: %w", text, err)
 	}
 	if events < 1 {
@@ -277,6 +280,32 @@ func ParseRate(text string) (Rate, error) {
 		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s, 6000/m or 1/10s", text)
 	}
 	return Rate{Events: events, Per: length.Std(), Unit: unit}, nil
+}
+
+// wholeRate returns the rate of a number with a fraction, such as 0.5 in s, as one of a whole number: 1/2s.
+func wholeRate(count, per string) (string, bool) {
+	whole, fraction, _ := strings.Cut(count, ".")
+	if per != "" && (per[0] < '0' || per[0] > '9') {
+		per = "1" + per
+	}
+	length, err := ParseDuration(per)
+	if err != nil || length <= 0 || length > Duration(24*time.Hour) || len(fraction) > 3 {
+		return "", false
+	}
+	n, err := strconv.ParseUint(whole+fraction, 10, 31)
+	if err != nil || n == 0 {
+		return "", false
+	}
+	times := uint64(1)
+	for range fraction {
+		times *= 10
+	}
+	for _, factor := range [...]uint64{2, 2, 2, 5, 5, 5} {
+		if n%factor == 0 && times%factor == 0 {
+			n, times = n/factor, times/factor
+		}
+	}
+	return strconv.FormatUint(n, 10) + "/" + (length * Duration(times)).String(), true
 }
 
 // PerSecond returns how many events a second r is, and 0 for no rate.
