@@ -3,6 +3,7 @@ package limit
 import (
 	"encoding/base64"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,16 @@ func TestBulkRequestThrottle(t *testing.T) {
 	f("POST", "/_bulk", lines("filebeat-9"), 5) // of 42 bytes; its name counts
 	f("POST", "/filex/_bulk", "{\"index\":{}}\n{}\n", 2)
 	f("POST", "/filex/_doc", "{}", 20) // no bulk
+
+	// Neither a long list nor what cannot be read hides an index.
+	var filler []string
+	for i := range maxIndices - 1 {
+		filler = append(filler, "x"+strconv.Itoa(i))
+	}
+	f("POST", "/_bulk", lines(append(filler, "filex")...), 2)
+	f("POST", "/_bulk", lines(append(filler, "filex", "x")...), 0)
+	f("POST", "/_bulk", "{\"delete\":/**/{\"_index\":\"x\"}}\n"+lines("filex"), 0)
+	f("GET", "/"+strings.Join(filler, ",")+",x,y/_search", "", 20) // no bulk
 	f("POST", "/filex/_search", "{}", 20)
 }
 
