@@ -9,6 +9,7 @@ import (
 
 	"weir/elastic"
 	"weir/internal/conf"
+	"weir/queue/disk"
 )
 
 // Resolve returns the configuration of the cluster called name. If there is none it reports a problem at n and returns nil.
@@ -40,6 +41,8 @@ type RunnerConfig struct {
 	ThresholdInMs int `conf:"threshold_in_ms" min:"0" max:"3600000"`
 	// Classic: longest time of a run. A pipeline runs until it is stopped.
 	TimeoutInMs int `conf:"timeout_in_ms"`
+
+	parted *conf.Node // where max_go_routine stands
 }
 
 // SetDefaults implements conf.Defaulter.
@@ -72,6 +75,8 @@ type Plan struct {
 	key       string
 	node      *conf.Node
 	processor Processor
+	consumers int
+	parted    *conf.Node // where the number of consumers stands, or node
 }
 
 // Key returns the plan's name and configuration in one string. Plans with the same key do the same, so that a reload need not
@@ -107,7 +112,12 @@ func BuildModule(reg *Registry, module *conf.Node, resolve Resolve, p *conf.Prob
 		if size := s.Parameters.Get("bulk_size"); !size.IsZero() {
 			in.Warnf(size, "bulk_size was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size")
 		}
-		plans = append(plans, build(reg, c.Name, s.Joint, nodes[i], c.Start.Get("joint").Pos(), s.Parameters, settings, resolve, in)...)
+		for _, plan := range build(reg, c.Name, s.Joint, nodes[i], c.Start.Get("joint").Pos(), s.Parameters, settings, resolve, in) {
+			if !runner.parted.IsZero() {
+				plan.parted = runner.parted
+			}
+			plans = append(plans, plan)
+		}
 	}
 	Check(plans, p)
 	return plans
@@ -134,6 +144,7 @@ func (m *ModuleConfig) running(nodes []*conf.Node, p *conf.Problems) map[string]
 			in.Warnf(nodes[i].Get("timeout_in_ms"), "timeout_in_ms ended a run; now a pipeline runs until it is stopped: leave it out")
 		}
 		// A pipeline that is named although its runner is switched off is not forgotten, only off.
+		m.Runners[i].parted = nodes[i].Get("max_go_routine")
 		if first := run[r.PipelineID]; first == nil || !first.Enabled {
 			run[r.PipelineID] = &m.Runners[i]
 		}
@@ -182,7 +193,14 @@ func build(reg *Registry, name, kind string, at *conf.Node, kindAt conf.Pos, par
 	if processor == nil || b.off {
 		return nil
 	}
-	return []*Plan{{Name: name, key: fmt.Sprintf("%s %s %s %s", name, settings, kind, key), node: at, processor: processor}}
+	plan := &Plan{
+		Name: name, key: fmt.Sprintf("%s %s %s %s", name, settings, kind, key), node: at, processor: processor,
+		consumers: settings.Consumers, parted: at.Get("consumers"),
+	}
+	if plan.parted.IsZero() {
+		plan.parted = at
+	}
+	return []*Plan{plan}
 }
 
 // processor makes a processor of a kind within what b builds, and a text of its configuration.
@@ -220,6 +238,20 @@ func Check(plans []*Plan, p *conf.Problems) {
 			continue
 		}
 		queues[input] = plan
+	}
+}
+
+// CheckQueues reports plans among whose consumers a queue of these options cannot be split: they would never start.
+func CheckQueues(plans []*Plan, o disk.Options, p *conf.Problems) {
+	for _, plan := range plans {
+		if plan.processor.Input() == "" {
+			continue
+		}
+		if err := o.Check(plan.consumers); err != nil {
+			p.In("pipeline "+plan.Name).Errorf(plan.parted,
+				"the queue %q cannot be split among %d consumers: %s; take fewer consumers, raise max_bytes of the queue, or lower its max_msg_size or block_size",
+				plan.processor.Input(), plan.consumers, err)
+		}
 	}
 }
 

@@ -46,7 +46,8 @@ type App struct {
 	current  atomic.Pointer[flows.Generation]
 	numbers  appMetrics
 
-	planning atomic.Pointer[Plan] // being put into force, or in force
+	planning atomic.Pointer[Plan]     // being put into force, or in force
+	broken   atomic.Pointer[[]string] // pipelines of the plan that did not start: why the gateway is not ready
 
 	mu        sync.Mutex // guards the fields below; held for as long as a reload takes
 	plan      *Plan      // in force

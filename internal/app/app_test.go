@@ -235,3 +235,35 @@ func TestDisabledCluster(t *testing.T) {
 		t.Errorf("got %d %s", status, body)
 	}
 }
+
+// A pipeline that cannot start is told of by whoever asks whether the gateway is ready, until a reload mends it. One that can
+// be told from the configuration is refused, and that in force goes on.
+func TestPipelinesThatDoNotStart(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	piped := func(more string) string {
+		return config(t, es.URL(), "pipeline: [{name: store, "+more+"}]")
+	}
+	a, f := start(t, piped("file: {input_queue: q, path: "+dataOf(t)+"/nodes}")) // which is a folder
+	ready := func() (int, string) {
+		status, _, body := ask(t, "GET", "http://"+a.AdminAddr()+"/readyz")
+		return status, body
+	}
+	if status, body := ready(); status != 503 || !strings.Contains(body, "the pipeline store does not start") {
+		t.Errorf("got %d %s", status, body)
+	}
+	f.set(piped("file: {input_queue: q, path: " + dataOf(t) + "/records}"))
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := ready(); status != 200 {
+		t.Errorf("got %d %s", status, body)
+	}
+	running := len(a.pipelines)
+	f.set(piped("consumers: 40, file: {input_queue: q, path: " + dataOf(t) + "/records}"))
+	if err := a.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be split among 40 consumers") {
+		t.Errorf("got %v", err)
+	}
+	if status, _ := ready(); status != 200 || running != 1 || len(a.pipelines) != 1 {
+		t.Errorf("got %d, %d pipelines before and %d after", status, running, len(a.pipelines))
+	}
+}

@@ -57,11 +57,12 @@ type QueueConfig struct {
 	// Shortest record.
 	MinMsgSize conf.Bytes `conf:"min_msg_size"`
 	// Longest record; at most an eighth of max_bytes.
-	MaxMsgSize conf.Bytes `conf:"max_msg_size"`
+	MaxMsgSize conf.Bytes `conf:"max_msg_size" min:"1b"`
 	// Size at which a file is closed and the next begun; at most a quarter of max_bytes.
-	MaxBytesPerFile conf.Bytes `conf:"max_bytes_per_file"`
-	// Most that a queue keeps on disk.
-	MaxBytes conf.Bytes `conf:"max_bytes"`
+	MaxBytesPerFile conf.Bytes `conf:"max_bytes_per_file" min:"1b"`
+	// Most that a queue keeps on disk. The consumers of a queue share it: a quarter of what each gets must hold the longest
+	// record, and a block.
+	MaxBytes conf.Bytes `conf:"max_bytes" min:"1mb"`
 	// What a full queue does with a record: refuse it, drop_oldest records to make room, or wait, which slows down whoever
 	// puts the record, at most full_wait.
 	WhenFull string `conf:"when_full" enum:"refuse,drop_oldest,wait"`
@@ -78,8 +79,8 @@ type QueueConfig struct {
 	SyncInterval conf.Duration `conf:"sync_interval" min:"1ms"`
 	// How blocks are written: none, as they are, or zstd, which takes a third of the space and some 2 ms of CPU a megabyte.
 	Compression string `conf:"compression" enum:"none,zstd"`
-	// Records of a block that is written and synced at once: its most bytes.
-	BlockSize conf.Bytes `conf:"block_size"`
+	// Records of a block that is written and synced at once: its most bytes; at most an eighth of max_bytes.
+	BlockSize conf.Bytes `conf:"block_size" min:"1b" max:"64mb"`
 	// Age at which a block is written. It is what a kill of the process can lose.
 	BlockAge conf.Duration `conf:"block_age"`
 	// Classic: time between syncs. Without sync, it means sync: interval, with the lesser of this and sync_timeout_in_seconds.
@@ -90,10 +91,15 @@ type QueueConfig struct {
 	ReadChanBuffer int `conf:"read_chan_buffer" deprecated:"one block is read ahead"`
 }
 
-// DecodeConf implements conf.Decoder: it warns of lengths that the size of a whole queue does not leave room for.
+// DecodeConf implements conf.Decoder: it warns of lengths that the size of a whole queue does not leave room for, and refuses
+// what no queue can be opened with.
 func (c *QueueConfig) DecodeConf(n *conf.Node, p *conf.Problems) {
 	type fields QueueConfig
+	before, _ := p.Count()
 	conf.Decode(n, (*fields)(c), p)
+	if after, _ := p.Count(); after > before {
+		return // of what follows from those
+	}
 	if n.Get("sync").IsZero() && n.Get("sync_interval").IsZero() {
 		for _, seconds := range []int{c.SyncEveryInSeconds, c.SyncTimeoutInSeconds} {
 			if d := conf.Duration(time.Duration(seconds) * time.Second); d > 0 && (c.Sync != "interval" || d < c.SyncInterval) {
@@ -104,10 +110,16 @@ func (c *QueueConfig) DecodeConf(n *conf.Node, p *conf.Problems) {
 	for _, f := range []struct {
 		name        string
 		given, most conf.Bytes
-	}{{"max_msg_size", c.MaxMsgSize, c.mostMsg()}, {"max_bytes_per_file", c.MaxBytesPerFile, c.mostFile()}} {
+	}{
+		{"max_msg_size", c.MaxMsgSize, c.mostMsg()}, {"max_bytes_per_file", c.MaxBytesPerFile, c.mostFile()},
+		{"block_size", c.BlockSize, c.mostMsg()},
+	} {
 		if at := n.Get(f.name); !at.IsZero() && f.given > f.most {
 			p.Warnf(at, "%s %s is more than a queue of max_bytes %s has room for: %s is used; lower it, or raise max_bytes", f.name, f.given, c.MaxBytes, f.most)
 		}
+	}
+	if err := c.Options().Check(1); err != nil {
+		p.Errorf(n.At("min_msg_size", "max_msg_size", "block_size", "max_bytes"), "no queue can be opened: %s", err)
 	}
 }
 
@@ -119,7 +131,7 @@ func (QueueConfig) JSONSchema() map[string]any {
 	return schema
 }
 
-// mostMsg is the longest record that a queue of this size takes.
+// mostMsg is the longest record, and the longest block, that a queue of this size takes.
 func (c QueueConfig) mostMsg() conf.Bytes { return c.MaxBytes / 8 }
 
 // mostFile is the largest file: a queue gives room back by whole files.
@@ -128,7 +140,7 @@ func (c QueueConfig) mostFile() conf.Bytes { return c.MaxBytes / 4 }
 // Options returns the options for a queue.
 func (c QueueConfig) Options() disk.Options {
 	o := disk.Options{
-		BlockSize: int(c.BlockSize), BlockAge: c.BlockAge.Std(), MinRecord: max(1, int(c.MinMsgSize)),
+		BlockSize: int(min(c.BlockSize, c.mostMsg())), BlockAge: c.BlockAge.Std(), MinRecord: max(1, int(c.MinMsgSize)),
 		MaxRecord: int(min(c.MaxMsgSize, c.mostMsg())), MaxBytes: int64(c.MaxBytes),
 		MaxBytesPerFile: int64(min(c.MaxBytesPerFile, c.mostFile())),
 		Full:            policies[c.WhenFull], FullWait: c.FullWait.Std(), MaxAge: c.MaxAge.Std(), Reserve: int64(c.Reserve),

@@ -32,6 +32,13 @@ func TestQueueLengthsThatDoNotFit(t *testing.T) {
 	f("max_bytes_per_file: 50*1024*1024*1024", "warning: queue: max_bytes_per_file 50gb is more than a queue of max_bytes 2gb has room for: 512mb is used")
 	f("max_bytes: 4gb, max_msg_size: 500000000")
 	f("max_bytes: 1mb") // the defaults are lowered with it, and nobody asked for them
+	f("block_size: 32mb, max_bytes: 64mb", "t.yml:1:21: warning: queue: block_size 32mb is more than a queue of max_bytes 64mb has room for: 8mb is used")
+	f("block_size: 1gb", "t.yml:1:21: queue.block_size: want at most 64mb")
+	f("max_bytes: 1kb", "t.yml:1:20: queue.max_bytes: want at least 1mb")
+	f("max_bytes: 0", "t.yml:1:20: queue.max_bytes: want at least 1mb")
+	f("max_msg_size: 0", "t.yml:1:23: queue.max_msg_size: want at least 1b")
+	f("max_msg_size: 10b, min_msg_size: 100b", "t.yml:1:42: queue: no queue can be opened: the smallest record, 100 bytes, is larger than the largest, 10 bytes")
+	f("max_bytes: 1mb, min_msg_size: 1mb", "t.yml:1:39: queue: no queue can be opened: ")
 	f("max_msg_sise: 1", `unknown field "max_msg_sise"; did you mean "max_msg_size"?`)
 }
 

@@ -183,17 +183,20 @@ func (a *App) replacePipelines(ctx context.Context, plan *Plan) {
 		Queues: plan.queues, Metrics: a.metrics, Logger: a.logger, Ready: a.setup.done, Stdout: a.stdout,
 		Cluster: func(name string) (*elastic.Cluster, error) { return a.openCluster(plan, name) },
 	}
+	var broken []string
 	for _, p := range plan.Pipelines {
 		if a.pipelines[p.Key()] != nil {
 			continue
 		}
 		r, err := p.Start(env)
 		if err != nil {
-			a.logger.Error("pipeline does not start", "pipeline", p.Name, "error", err)
+			a.logger.Error("pipeline does not start; its queue fills up", "pipeline", p.Name, "error", err)
+			broken = append(broken, fmt.Sprintf("the pipeline %s does not start", p.Name))
 			continue
 		}
 		a.pipelines[p.Key()] = r
 	}
+	a.broken.Store(&broken)
 }
 
 func (a *App) stopPipelines(ctx context.Context, within time.Duration, which func(key string) bool) {
@@ -329,6 +332,9 @@ func (a *App) ready() []string {
 	}
 	if a.ending.Load() {
 		reasons = append(reasons, "the gateway is shutting down")
+	}
+	if broken := a.broken.Load(); broken != nil {
+		reasons = append(reasons, *broken...)
 	}
 	return reasons
 }

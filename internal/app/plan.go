@@ -298,6 +298,9 @@ func (plan *Plan) modules(p *conf.Problems) {
 		}
 	}
 	pipeline.Check(plan.Pipelines, p)
+	if options := plan.Config.Queue.Options(); options.Check(1) == nil { // else it has been reported
+		pipeline.CheckQueues(plan.Pipelines, options, p)
+	}
 }
 
 // cluster returns the configuration of the cluster called name, or reports that there is none.

@@ -130,15 +130,14 @@ func (o Options) normalize() (Options, error) {
 		return o, fmt.Errorf("queue options %+v: a negative value", o)
 	}
 	if o.MinRecord > o.MaxRecord {
-		return o, fmt.Errorf("queue options: the smallest record, %d bytes, is larger than the largest, %d bytes", o.MinRecord, o.MaxRecord)
+		return o, fmt.Errorf("the smallest record, %d bytes, is larger than the largest, %d bytes", o.MinRecord, o.MaxRecord)
 	}
 	if o.Full > Wait || o.Sync > SyncNever || o.Codec > queue.CodecZstd {
 		return o, fmt.Errorf("queue options: policy %d for a full queue, sync %d, codec %d: not all are known", o.Full, o.Sync, o.Codec)
 	}
 	// A quarter, so that the file being written, which stays until it rolls, can never fill the queue alone.
 	if largest := o.largestMessage(); largest > o.MaxBytes/4 || largest > math.MaxInt32 {
-		return o, fmt.Errorf("queue options: a block may take %d bytes, a quarter of the queue's %d bytes is the most: lower the block or record size or raise the queue's",
-			largest, o.MaxBytes)
+		return o, fmt.Errorf("a block may take %d bytes, and a quarter of %d bytes is the most that it may", largest, o.MaxBytes)
 	}
 	return o, nil
 }

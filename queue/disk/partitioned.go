@@ -110,26 +110,40 @@ func (q *partitioned) split(n int) ([][]*store, error) {
 	return shares, nil
 }
 
-// reconfigure gives an open queue other options.
+// reconfigure gives an open queue other options. Where they leave too little for each of its partitions, the partitions keep
+// theirs until it is split anew, which whoever lowers the bound of a queue with its consumers does next.
 func (q *partitioned) reconfigure(o Options) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	part, err := share(o, int(q.writing.Load()))
-	if err != nil {
+	if err := o.Check(1); err != nil {
 		return fmt.Errorf("reconfigure queue %s: %w", q.name, err)
 	}
 	q.opts = o
+	part, err := share(o, int(q.writing.Load()))
+	if err != nil {
+		return nil
+	}
 	return q.apply(part)
 }
 
 // share returns the options of each of n partitions, which share the bound of the queue.
 func share(o Options, n int) (Options, error) {
 	o, err := o.normalize()
-	if err != nil {
+	if err != nil || n == 1 {
 		return o, err
 	}
 	o.MaxBytes /= int64(n)
-	return o.normalize()
+	part, err := o.normalize()
+	if err != nil {
+		return part, fmt.Errorf("each of %d partitions has %d bytes of the queue: %w", n, o.MaxBytes, err)
+	}
+	return part, nil
+}
+
+// Check returns why a queue of these options cannot be opened, or cannot be split among a number of consumers. It does no I/O.
+func (o Options) Check(consumers int) error {
+	_, err := share(o, consumers)
+	return err
 }
 
 func (q *partitioned) apply(o Options) error {

@@ -167,7 +167,7 @@ func TestSplitIsBounded(t *testing.T) {
 	}
 	f(0, "want 1 to 64")
 	f(65, "want 1 to 64")
-	f(8, "lower the block or record size or raise the queue's")
+	f(8, "a quarter of 131072 bytes is the most")
 	f(2, "")
 	// Both partitions together keep to the bound of the queue.
 	record := []byte(strings.Repeat("r", 1<<14))
@@ -190,5 +190,30 @@ func TestAdvanceNeedsABlockInHand(t *testing.T) {
 		if err := c.Advance(); !errors.Is(err, queue.ErrNotPeeked) {
 			t.Error(err)
 		}
+	}
+}
+
+// A reload opens the queues of the new configuration while the consumers of the old one are still there.
+func TestLessRoomForFewerConsumers(t *testing.T) {
+	path := t.TempDir()
+	m := newManager(t, path)
+	o := Options{MaxBytes: 8 << 20, MaxRecord: 1 << 16, BlockSize: 1 << 16}
+	q := openIn(t, m, "q", o)
+	split(t, q, 8)
+	o.MaxBytes = 1 << 20
+	smaller := openIn(t, m, "q", o)
+	split(t, smaller, 2)
+	record := []byte(strings.Repeat("r", 1<<14))
+	for err := error(nil); err == nil; err = smaller.Put(record) {
+		if err := smaller.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := smaller.Stats(); s.Bytes > 1<<20 {
+		t.Errorf("%d bytes, want at most 1 MiB", s.Bytes)
+	}
+	o.BlockSize = 1 << 20
+	if _, err := m.Open("q", o); err == nil {
+		t.Error("options that no queue can have were taken")
 	}
 }
