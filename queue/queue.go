@@ -29,6 +29,8 @@ var (
 	ErrInvalid = errors.New("record is not a single line")
 	// ErrClosed says that the queue, or this handle of it, was closed.
 	ErrClosed = errors.New("queue is closed")
+	// ErrLost says that the end of a queue came before the disk took records that had been put.
+	ErrLost = errors.New("could not be written and are lost")
 	// ErrNotPeeked says that Advance was called with no block in hand.
 	ErrNotPeeked = errors.New("no block was peeked")
 )

@@ -16,6 +16,7 @@ const (
 	exitFailed  = 1 // the configuration has errors, or the gateway failed
 	exitUsage   = 2 // the command line makes no sense
 	exitCutOff  = 3 // the gateway ended, but exchanges had to be cut off at the end of the drain time
+	exitLost    = 4 // the gateway ended, but records in its queues could not be written to the disk
 	defaultFile = "gateway.yml"
 )
 
@@ -59,7 +60,7 @@ func run(args []string, e env) int {
 	parser, err := kong.New(&c, kong.Name("weir"),
 		kong.Description("An Elasticsearch-aware caching and rate-limiting search gateway.\n\n"+
 			"Exit codes: 0 all went well; 1 the configuration has errors, or the gateway failed; 2 the command line makes no "+
-			"sense; 3 exchanges had to be cut off at the end."),
+			"sense; 3 exchanges had to be cut off at the end; 4 records of queues could not be written at the end and are lost."),
 		kong.Writers(e.stdout, e.stderr), kong.UsageOnError(), kong.Exit(func(n int) { code = n }))
 	if err != nil {
 		fmt.Fprintln(e.stderr, "weir:", err)

@@ -171,7 +171,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 		t.Errorf("--help: exit code %d", code)
 	}
 	help := strings.Join(strings.Fields(out.String()), " ")
-	for _, code := range []int{exitOK, exitFailed, exitUsage, exitCutOff} {
+	for _, code := range []int{exitOK, exitFailed, exitUsage, exitCutOff, exitLost} {
 		if !strings.Contains(string(guide), fmt.Sprintf("\n| %d | ", code)) {
 			t.Errorf("docs/operations.md does not say what exit code %d means", code)
 		}

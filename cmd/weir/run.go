@@ -16,6 +16,7 @@ import (
 	"weir/internal/app"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/queue"
 )
 
 // files are the configuration files of a command.
@@ -90,10 +91,14 @@ func (r *runCmd) Run(e env) error {
 	}
 	stop() // a second signal ends the process at once
 	logger.Info("shutting down", "drain", plan.Config.Limits.Drain.String())
-	if err := a.Shutdown(context.WithoutCancel(ctx)); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return &exitError{code: exitCutOff, err: err}
-		}
+	err = a.Shutdown(context.WithoutCancel(ctx))
+	switch {
+	case errors.Is(err, queue.ErrLost):
+		logger.Error("the gateway ended, and records of its queues are lost", "error", err)
+		return &exitError{code: exitLost}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &exitError{code: exitCutOff, err: err}
+	case err != nil:
 		return err
 	}
 	logger.Info("ended in order")

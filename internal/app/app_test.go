@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"weir/elastic/estest"
 	"weir/internal/conf"
+	"weir/queue"
 )
 
 func TestMain(m *testing.M) {
@@ -265,5 +268,25 @@ func TestPipelinesThatDoNotStart(t *testing.T) {
 	}
 	if status, _ := ready(); status != 200 || running != 1 || len(a.pipelines) != 1 {
 		t.Errorf("got %d, %d pipelines before and %d after", status, running, len(a.pipelines))
+	}
+}
+
+// A disk that takes nothing is tried until the drain time is over, and the end says what is lost.
+func TestShutdownTellsOfLostRecords(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	f := &files{text: strings.Replace(config(t, es.URL(), "limits: {drain: 1s}\nqueue: {block_age: 1h}\n"+
+		"pipeline: [{name: store, json_indexing: {elasticsearch: up, input_queue: q, index_name: i}}]"),
+		"{elasticsearch: {elasticsearch: up}}", "{elasticsearch: {elasticsearch: up}}, {request_logging: {queue_name: q}}", 1)}
+	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.DiscardHandler), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(t, "GET", "http://"+a.Addr("main")+"/")
+	if err := os.Rename(dataOf(t)+"/nodes/0/queue/q", dataOf(t)+"/away"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := a.Shutdown(context.Background()); !errors.Is(err, queue.ErrLost) || time.Since(began) < time.Second {
+		t.Errorf("after %s: %v, want %v after the drain time", time.Since(began), err, queue.ErrLost)
 	}
 }

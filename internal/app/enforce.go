@@ -204,8 +204,12 @@ func (a *App) stopPipelines(ctx context.Context, within time.Duration, which fun
 	defer cancel()
 	for key, r := range a.pipelines {
 		if which(key) {
-			if err := r.Stop(ctx); err != nil {
+			switch err := r.Stop(ctx); {
+			case err == nil:
+			case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 				a.logger.Warn("pipeline did not end in time; what it had in hand is delivered again", "error", err)
+			default:
+				a.logger.Error("pipeline did not end in order", "error", err)
 			}
 			delete(a.pipelines, key)
 		}
@@ -340,11 +344,13 @@ func (a *App) ready() []string {
 }
 
 // Shutdown ends in order: entries take no new connections and finish what runs within the drain time, pipelines deliver what
-// they can within the rest of it, queues are written to disk.
+// they can within the rest of it, queues are written to disk. A disk that has no room is tried until the drain time is over; then
+// the error is queue.ErrLost.
 func (a *App) Shutdown(ctx context.Context) error {
 	a.ending.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.manager.Linger()
 	drain := 30 * time.Second
 	if a.plan != nil {
 		drain = a.plan.Config.Limits.Drain.Std()
@@ -378,6 +384,7 @@ func (a *App) Shutdown(ctx context.Context) error {
 	if a.adopter != nil {
 		a.adopter.Close()
 	}
+	a.manager.Drain(limited)
 	problems = append(problems, a.manager.Close())
 	a.stopStatsD()
 	if a.admin != nil {

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,9 +21,10 @@ type Manager struct {
 	log     *slog.Logger
 	metrics *obs.Metrics
 
-	mu     sync.Mutex
-	closed bool
-	queues map[string]*shared
+	mu      sync.Mutex
+	closed  bool
+	lingers bool // queues stay open without users
+	queues  map[string]*shared
 }
 
 // shared is an open queue with what belongs to it.
@@ -89,7 +91,26 @@ func (m *Manager) Stats() map[string]queue.Stats {
 	return stats
 }
 
+// Linger keeps queues open from now on when their last user has closed them, until Close: a process that ends has the time
+// that it gives Drain to write what the disk refuses now.
+func (m *Manager) Linger() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lingers = true
+}
+
+// Drain waits until the records of all open queues are on disk, which is tried again and again, or ctx ends.
+func (m *Manager) Drain(ctx context.Context) {
+	m.mu.Lock()
+	open := slices.Collect(maps.Values(m.queues))
+	m.mu.Unlock()
+	for _, q := range open {
+		q.drain(ctx)
+	}
+}
+
 // Close closes all queues, whoever still has a handle. Their open blocks are written and synced.
+// The error is queue.ErrLost if the disk did not take them.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +139,7 @@ func (m *Manager) release(p *partitioned) error {
 		return nil // Close was first
 	}
 	q.users--
-	if q.users > 0 {
+	if q.users > 0 || m.lingers {
 		return nil
 	}
 	delete(m.queues, p.name)

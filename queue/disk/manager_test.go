@@ -1,10 +1,15 @@
 package disk
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -208,4 +213,70 @@ func TestPutsFromManyGoroutinesDoNotMix(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	wantRecords(t, got, want)
+}
+
+// away moves the folder of queue "q" away, so that nothing can be written, until the returned function is called.
+func away(t *testing.T, path string) (back func()) {
+	t.Helper()
+	dir := filepath.Join(path, queuesDir, "q")
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Rename(dir+".away", dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDrainTriesUntilTheDiskTakesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir()
+		q := open(t, path, Options{BlockAge: never})
+		back := away(t, path)
+		for i := range 3 {
+			if err := q.Put([]byte(rec(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q.m.Linger()
+		if err := q.Close(); err != nil {
+			t.Errorf("the queue was closed with its last user: %v", err)
+		}
+		time.AfterFunc(10*time.Second, back)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		begin := time.Now()
+		q.m.Drain(ctx)
+		if took := time.Since(begin); took < 10*time.Second || took > 12*time.Second {
+			t.Errorf("took %s, want as long as the disk took nothing", took)
+		}
+		if err := q.m.Close(); err != nil {
+			t.Error(err)
+		}
+		q.shut()
+		wantRecords(t, open(t, path, Options{}).drain(), recs(0, 3))
+	})
+}
+
+func TestDrainEndsInTimeAndRecordsAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir()
+		q := open(t, path, Options{BlockAge: never})
+		defer away(t, path)()
+		if err := q.Put([]byte(rec(0))); err != nil {
+			t.Fatal(err)
+		}
+		q.m.Linger()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		begin := time.Now()
+		q.m.Drain(ctx)
+		if took := time.Since(begin); took != 3*time.Second {
+			t.Errorf("took %s, want 3s", took)
+		}
+		if err := q.m.Close(); !errors.Is(err, queue.ErrLost) || !strings.Contains(err.Error(), "1 records could not be written and are lost") {
+			t.Errorf("got %v", err)
+		}
+	})
 }

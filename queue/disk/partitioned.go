@@ -218,6 +218,25 @@ func (q *partitioned) stats() queue.Stats {
 	return sum
 }
 
+// drain waits until no record is in memory only, or ctx ends.
+func (q *partitioned) drain(ctx context.Context) {
+	for {
+		change := q.changed.next() // before the look, so that no change in between is missed
+		left := false
+		for _, s := range q.all() {
+			left = s.hurry() || left
+		}
+		if !left {
+			return
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (q *partitioned) close() error {
 	var err error
 	for _, s := range q.all() {

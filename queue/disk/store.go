@@ -776,7 +776,7 @@ func (s *store) close() error {
 		h.key = s.files[0].key
 	}
 	if lost := s.stats.OpenRecords; lost > 0 {
-		err = errors.Join(err, fmt.Errorf("%d records could not be written", lost))
+		err = errors.Join(err, fmt.Errorf("%d records %w", lost, queue.ErrLost))
 	}
 	err = errors.Join(err, s.writeErr)
 	s.mu.Unlock()
@@ -797,6 +797,18 @@ func (s *store) snapshot() queue.Stats {
 	stats.Full = s.short || s.opts.Full != DropOldest &&
 		stats.Bytes+s.pendingBytes+int64(s.open.Len()+s.opts.BlockSize) > s.opts.MaxBytes
 	return stats
+}
+
+// hurry has the open block written as soon as the disk takes it. It tells whether records are still in memory.
+func (s *store) hurry() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stats.OpenRecords == 0 || s.stopped {
+		return false
+	}
+	s.urgent = s.open.Count() > 0
+	s.wakeCommitter()
+	return true
 }
 
 // empty tells whether nothing is left to deliver and nothing is on its way.
