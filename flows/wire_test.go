@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"weir/internal/wire"
 )
@@ -240,14 +241,12 @@ func TestEmptyLinesAreCounted(t *testing.T) {
 			t.Fatal(body)
 		}
 	}
-	for n := 0; ; n++ {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		if _, err := io.WriteString(c, "\r\n"); err != nil {
 			return
 		}
-		if n == 10_000 {
-			t.Fatal("10,000 empty lines were taken")
-		}
 	}
+	t.Error("empty lines are taken without end")
 }
 
 // A client that reads only when it has sent everything gets the refusal all the same (valyala/fasthttp#1348).
