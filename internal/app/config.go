@@ -111,7 +111,8 @@ func (c *QueueConfig) DecodeConf(n *conf.Node, p *conf.Problems) {
 		name        string
 		given, most conf.Bytes
 	}{
-		{"max_msg_size", c.MaxMsgSize, c.mostMsg()}, {"max_bytes_per_file", c.MaxBytesPerFile, c.mostFile()},
+		{"max_msg_size", c.MaxMsgSize, c.mostMsg()},
+		{"max_bytes_per_file", c.MaxBytesPerFile, c.mostFile()},
 		{"block_size", c.BlockSize, c.mostMsg()},
 	} {
 		if at := n.Get(f.name); !at.IsZero() && f.given > f.most {
