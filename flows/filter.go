@@ -127,9 +127,11 @@ type Builder struct {
 	resources map[string]map[string]*resource
 	flows     map[string]*Flow
 	edges     map[*Flow][]edge
-	flow      *Flow      // being built
-	name      string     // of the filter being built
-	node      *conf.Node // of the filter being built
+	flow      *Flow  // being built
+	name      string // of the filter being built
+
+	identities []string
+	node       *conf.Node // of the filter being built
 }
 
 type edge struct {
@@ -158,7 +160,13 @@ func (b *Builder) Provide(kind, name string, value any, node *conf.Node) {
 // must not outlive a change of it.
 type Identified interface{ Identity() string }
 
-// identity returns the digest of what all resources say they are.
+// Identify adds to the digest of what the generation's answers depend on; see Runtime.Resources. What is added may be secret:
+// only the digest is kept.
+func (b *Builder) Identify(what ...string) {
+	b.identities = append(b.identities, fmt.Sprintf("%q", what))
+}
+
+// identity returns the digest of what all resources say they are, and of what filters added.
 func (b *Builder) identity() string {
 	h := sha256.New()
 	for _, kind := range slices.Sorted(maps.Keys(b.resources)) {
@@ -167,6 +175,9 @@ func (b *Builder) identity() string {
 				fmt.Fprintf(h, "%q %q %q\n", kind, name, r.Identity())
 			}
 		}
+	}
+	for _, what := range slices.Sorted(slices.Values(b.identities)) {
+		fmt.Fprintln(h, what)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -222,6 +222,11 @@ func buildElasticsearch(b *flows.Builder, c ElasticsearchConfig) flows.Filter {
 			b.Errorf("credentials", "requests to %s are signed by callers: other credentials cannot replace theirs", name)
 		}
 		warnClassic(b, name, cluster)
+		if c.Credentials != credentialsCaller {
+			// What callers get with rights that are lent to them must not outlive the loan.
+			secrets := cluster.Secrets()
+			b.Identify("lent", c.Credentials, name, cluster.BasicAuth.Username, secrets[0], secrets[1], secrets[2])
+		}
 		f.targets = append(f.targets, f.target(cluster))
 	}
 	if len(f.targets) < len(names) {
