@@ -74,6 +74,25 @@ func RequestPathLimiter() flows.Factory[RequestPathLimiterConfig] {
 	}
 }
 
+// byClassicKey declares a filter that is rate_limit with one key. of returns the values of the key that are limited, which stand
+// in a field of C, and the limits.
+func byClassicKey[C any](name, key, field string, of func(*C) (conf.Strings, *ClassicLimitConfig), example flows.Example) flows.Factory[C] {
+	return flows.Factory[C]{
+		Name: name, Family: "limit",
+		Summary: "Is rate_limit with the key " + key + ", under its classic name.",
+		Default: func() (c C) {
+			_, limits := of(&c)
+			*limits = defaultClassicLimit()
+			return c
+		},
+		Build: func(b *flows.Builder, c C) flows.Filter {
+			values, limits := of(&c)
+			return limits.build(b, conf.Strings{key}, field, values)
+		},
+		Examples: []flows.Example{example},
+	}
+}
+
 // RequestClientIPLimiterConfig is the configuration of request_client_ip_limiter.
 type RequestClientIPLimiterConfig struct {
 	// Addresses that are limited, each for itself. Without any all are.
@@ -84,19 +103,11 @@ type RequestClientIPLimiterConfig struct {
 
 // RequestClientIPLimiter declares the filter request_client_ip_limiter.
 func RequestClientIPLimiter() flows.Factory[RequestClientIPLimiterConfig] {
-	return flows.Factory[RequestClientIPLimiterConfig]{
-		Name: "request_client_ip_limiter", Family: "limit",
-		Summary: "Is rate_limit with the key ip, under its classic name.",
-		Default: func() RequestClientIPLimiterConfig {
-			return RequestClientIPLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+	return byClassicKey("request_client_ip_limiter", "ip", "ip",
+		func(c *RequestClientIPLimiterConfig) (conf.Strings, *ClassicLimitConfig) {
+			return c.IP, &c.ClassicLimitConfig
 		},
-		Build: func(b *flows.Builder, c RequestClientIPLimiterConfig) flows.Filter {
-			return c.build(b, conf.Strings{"ip"}, "ip", c.IP)
-		},
-		Examples: []flows.Example{
-			{Title: "256 requests a second of two addresses", YAML: `- request_client_ip_limiter: {ip: [127.0.0.1, 127.0.0.2], max_requests: 256, action: drop}`},
-		},
-	}
+		flows.Example{Title: "256 requests a second of two addresses", YAML: `- request_client_ip_limiter: {ip: [127.0.0.1, 127.0.0.2], max_requests: 256, action: drop}`})
 }
 
 // RequestUserLimiterConfig is the configuration of request_user_limiter.
@@ -109,19 +120,11 @@ type RequestUserLimiterConfig struct {
 
 // RequestUserLimiter declares the filter request_user_limiter.
 func RequestUserLimiter() flows.Factory[RequestUserLimiterConfig] {
-	return flows.Factory[RequestUserLimiterConfig]{
-		Name: "request_user_limiter", Family: "limit",
-		Summary: "Is rate_limit with the key user, under its classic name.",
-		Default: func() RequestUserLimiterConfig {
-			return RequestUserLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+	return byClassicKey("request_user_limiter", "user", "user",
+		func(c *RequestUserLimiterConfig) (conf.Strings, *ClassicLimitConfig) {
+			return c.User, &c.ClassicLimitConfig
 		},
-		Build: func(b *flows.Builder, c RequestUserLimiterConfig) flows.Filter {
-			return c.build(b, conf.Strings{"user"}, "user", c.User)
-		},
-		Examples: []flows.Example{
-			{Title: "256 requests a second of two users", YAML: `- request_user_limiter: {user: [elastic, medcl], max_requests: 256, action: drop, message: "please slow down"}`},
-		},
-	}
+		flows.Example{Title: "256 requests a second of two users", YAML: `- request_user_limiter: {user: [elastic, medcl], max_requests: 256, action: drop, message: "please slow down"}`})
 }
 
 // RequestHostLimiterConfig is the configuration of request_host_limiter.
@@ -134,19 +137,11 @@ type RequestHostLimiterConfig struct {
 
 // RequestHostLimiter declares the filter request_host_limiter.
 func RequestHostLimiter() flows.Factory[RequestHostLimiterConfig] {
-	return flows.Factory[RequestHostLimiterConfig]{
-		Name: "request_host_limiter", Family: "limit",
-		Summary: "Is rate_limit with the key host, under its classic name.",
-		Default: func() RequestHostLimiterConfig {
-			return RequestHostLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+	return byClassicKey("request_host_limiter", "host", "host",
+		func(c *RequestHostLimiterConfig) (conf.Strings, *ClassicLimitConfig) {
+			return c.Host, &c.ClassicLimitConfig
 		},
-		Build: func(b *flows.Builder, c RequestHostLimiterConfig) flows.Filter {
-			return c.build(b, conf.Strings{"host"}, "host", c.Host)
-		},
-		Examples: []flows.Example{
-			{Title: "256 requests a second of one host", YAML: `- request_host_limiter: {host: [api.example.com], max_requests: 256, action: drop}`},
-		},
-	}
+		flows.Example{Title: "256 requests a second of one host", YAML: `- request_host_limiter: {host: [api.example.com], max_requests: 256, action: drop}`})
 }
 
 // RequestAPIKeyLimiterConfig is the configuration of request_api_key_limiter.
@@ -159,19 +154,11 @@ type RequestAPIKeyLimiterConfig struct {
 
 // RequestAPIKeyLimiter declares the filter request_api_key_limiter.
 func RequestAPIKeyLimiter() flows.Factory[RequestAPIKeyLimiterConfig] {
-	return flows.Factory[RequestAPIKeyLimiterConfig]{
-		Name: "request_api_key_limiter", Family: "limit",
-		Summary: "Is rate_limit with the key api_key, under its classic name.",
-		Default: func() RequestAPIKeyLimiterConfig {
-			return RequestAPIKeyLimiterConfig{ClassicLimitConfig: defaultClassicLimit()}
+	return byClassicKey("request_api_key_limiter", "api_key", "id",
+		func(c *RequestAPIKeyLimiterConfig) (conf.Strings, *ClassicLimitConfig) {
+			return c.ID, &c.ClassicLimitConfig
 		},
-		Build: func(b *flows.Builder, c RequestAPIKeyLimiterConfig) flows.Filter {
-			return c.build(b, conf.Strings{"api_key"}, "id", c.ID)
-		},
-		Examples: []flows.Example{
-			{Title: "256 requests a second of one API key", YAML: `- request_api_key_limiter: {id: [VuaCfGcBCdbkQm-e5aOx], max_requests: 256, action: drop}`},
-		},
-	}
+		flows.Example{Title: "256 requests a second of one API key", YAML: `- request_api_key_limiter: {id: [VuaCfGcBCdbkQm-e5aOx], max_requests: 256, action: drop}`})
 }
 
 // ContextLimiterConfig is the configuration of context_limiter.
