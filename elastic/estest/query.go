@@ -1,6 +1,7 @@
 package estest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -304,7 +305,7 @@ func (c compiler) between(field string, p *property, bounds object) (matcher, er
 		tests = append(tests, func(have value) bool {
 			order := 0
 			if p.isNumber() {
-				order = compareFloats(have.f, bound.f)
+				order = cmp.Compare(have.f, bound.f)
 			} else {
 				order = p.compareValues(have, bound)
 			}
@@ -324,16 +325,6 @@ func (c compiler) between(field string, p *property, bounds object) (matcher, er
 			return !slices.ContainsFunc(tests, func(test func(value) bool) bool { return !test(have) })
 		})
 	}), nil
-}
-
-func compareFloats(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func (c compiler) exists(o object) (matcher, error) {

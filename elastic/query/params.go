@@ -3,6 +3,8 @@ package query
 import (
 	"bytes"
 	"slices"
+
+	"weir/internal/wire"
 )
 
 // maxParams is how many URL parameters a search may have. The REST specification knows under fifty.
@@ -176,8 +178,8 @@ func unescape(arena, s []byte, plusIsSpace bool) (text, grown []byte, ok bool) {
 				arena = append(arena[:start], s...)
 				return arena[start:], arena, false
 			}
-			hi, lo := hexDigit(s[i+1]), hexDigit(s[i+2])
-			if hi > 15 || lo > 15 {
+			hi, lo := wire.HexDigit(s[i+1]), wire.HexDigit(s[i+2])
+			if hi == wire.NoHexDigit || lo == wire.NoHexDigit {
 				arena = append(arena[:start], s...)
 				return arena[start:], arena, false
 			}
@@ -187,19 +189,6 @@ func unescape(arena, s []byte, plusIsSpace bool) (text, grown []byte, ok bool) {
 		arena = append(arena, b)
 	}
 	return arena[start:], arena, true
-}
-
-// hexDigit returns the value of a hexadecimal digit, or 255.
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
-	case 'A' <= c && c <= 'F':
-		return c - 'A' + 10
-	}
-	return 255
 }
 
 // wellFormed tells whether a node accepts the value as one of the parameter's kind.

@@ -13,46 +13,40 @@ const sockets = true
 
 // peekSocket reads without taking: io.EOF if the other side has closed.
 func peekSocket(fd uintptr, b []byte) (int, error) {
-	for {
-		n, _, err := syscall.Recvfrom(int(fd), b, syscall.MSG_PEEK)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			return 0, errWouldBlock
-		case err == nil && n == 0:
-			return 0, io.EOF
-		}
-		return max(0, n), err
-	}
+	return received(onSocket(peek, fd, b))
+}
+
+func peek(fd int, b []byte) (int, error) {
+	n, _, err := syscall.Recvfrom(fd, b, syscall.MSG_PEEK)
+	return n, err
 }
 
 // readSocket reads what is there: io.EOF if the other side has closed.
 func readSocket(fd uintptr, b []byte) (int, error) {
-	for {
-		n, err := syscall.Read(int(fd), b)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			return 0, errWouldBlock
-		case err == nil && n == 0:
-			return 0, io.EOF
-		}
-		return max(0, n), err
-	}
+	return received(onSocket(syscall.Read, fd, b))
 }
 
 // writeSocket writes what fits into the socket's buffer.
 func writeSocket(fd uintptr, b []byte) (int, error) {
+	return onSocket(syscall.Write, fd, b)
+}
+
+// onSocket calls until no signal interrupts.
+func onSocket(call func(int, []byte) (int, error), fd uintptr, b []byte) (int, error) {
 	for {
-		n, err := syscall.Write(int(fd), b)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
+		switch n, err := call(int(fd), b); err {
+		case syscall.EINTR:
+		case syscall.EAGAIN:
 			return 0, errWouldBlock
+		default:
+			return max(0, n), err
 		}
-		return max(0, n), err
 	}
+}
+
+func received(n int, err error) (int, error) {
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
 }
