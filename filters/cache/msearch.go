@@ -341,11 +341,7 @@ func (m *multi) takeApart(x *flows.Exchange) bool {
 // offerMulti stores the complete answers among the items of the answer of x.
 func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
 	m := t.multi
-	r := &x.Response
-	most := k.most
-	if t.most >= 0 {
-		most = min(most, t.most)
-	}
+	r, most := &x.Response, k.limit(t)
 	switch {
 	case x.Trace.Cluster != t.cluster:
 		m.why = reasonCluster

@@ -57,14 +57,18 @@ func (k *storing) offer(x *flows.Exchange, t *ticket) (err error) {
 	return err
 }
 
+// limit returns the longest answer to the ticket's request that is stored.
+func (k *storing) limit(t *ticket) int64 {
+	if t.most >= 0 {
+		return min(k.most, t.most)
+	}
+	return k.most
+}
+
 // judge makes the entry of the ticket, or returns why the answer is not stored. A complete answer has an entry although it
 // is too small to be stored.
 func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
-	r := &x.Response
-	most := k.most
-	if t.most >= 0 {
-		most = min(most, t.most)
-	}
+	r, most := &x.Response, k.limit(t)
 	switch {
 	case x.Trace.Cluster != t.cluster:
 		return reasonCluster, nil
