@@ -24,8 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The server library keeps one clock for the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+	goleak.VerifyTestMain(m)
 }
 
 // load builds a flow of one elasticsearch filter over one cluster; both texts are members of their sections in YAML.
