@@ -77,7 +77,6 @@ func (x *Exchange) appendHead(empty, headOnly bool) {
 	}
 	told := length < 0
 	for _, f := range r.Header.Fields() {
-		value := f.Value
 		if len(f.Name) == len("content-length") && wire.EqualFold(f.Name, "content-length") {
 			if told {
 				continue
@@ -86,7 +85,7 @@ func (x *Exchange) appendHead(empty, headOnly bool) {
 			out = appendLength(append(out, f.Name...), length)
 			continue
 		}
-		out = append(append(append(append(out, f.Name...), ": "...), value...), "\r\n"...)
+		out = append(append(append(append(out, f.Name...), ": "...), f.Value...), "\r\n"...)
 	}
 	switch {
 	case !told:

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -474,14 +473,7 @@ func Glob(pattern string, s []byte) bool {
 func hostPatterns(patterns []string) []string {
 	out := make([]string, len(patterns))
 	for i, p := range patterns {
-		p = strings.ToLower(p)
-		if host, port, err := net.SplitHostPort(p); err == nil && port != "" {
-			p = host
-			if strings.Contains(host, ":") {
-				p = "[" + host + "]"
-			}
-		}
-		out[i] = strings.TrimSuffix(p, ".")
+		out[i] = string(wire.AppendHostName(nil, []byte(p)))
 	}
 	return out
 }

@@ -421,7 +421,7 @@ func (e *Entry) Shutdown(ctx context.Context) error {
 				c.waiting.cancel.Fire()
 			}
 			c.mu.Unlock()
-			c.cutOff()
+			_ = c.raw.SetLinger(0) // half an answer must not end like a whole one
 			_ = c.Conn.Close()
 		}
 		<-done

@@ -1,7 +1,6 @@
 package flows
 
 import (
-	"bytes"
 	"crypto/x509"
 	"net"
 	"net/netip"
@@ -105,10 +104,10 @@ type Exchange struct {
 	vars       []slot
 	cleanups   []Releaser
 
-	// In a tracing flow: the time that writing the answer took, and the bytes of both bodies as they were read and
-	// written; ResponseBytes includes the head.
-	WriteTime                   time.Duration
+	// The bytes of both bodies as they were read from the client and written to it, the head of the answer included. They
+	// are final when a Releaser is called and in a tracing flow, which also knows the time that writing took.
 	RequestBytes, ResponseBytes int64
+	WriteTime                   time.Duration
 
 	conn        *conn
 	in          buffer // what the client has sent; outlives the exchange
@@ -161,16 +160,7 @@ func (r *Request) setTarget(target []byte) {
 // at its end. It is valid as long as the exchange runs.
 func (x *Exchange) HostName() []byte {
 	if len(x.hostName) == 0 {
-		host := x.Request.Host
-		if i := bytes.LastIndexByte(host, ':'); i >= 0 && bytes.IndexByte(host[i:], ']') < 0 {
-			host = host[:i]
-		}
-		for _, c := range bytes.TrimSuffix(host, []byte(".")) {
-			if 'A' <= c && c <= 'Z' {
-				c |= 0x20
-			}
-			x.hostName = append(x.hostName, c)
-		}
+		x.hostName = wire.AppendHostName(x.hostName, x.Request.Host)
 	}
 	return x.hostName
 }
@@ -190,12 +180,6 @@ func (x *Exchange) Cancel() *wire.Cancel {
 	}
 	return &x.cancel
 }
-
-// BodyRead returns how many bytes of the request's body have been read from the client.
-func (x *Exchange) BodyRead() int64 { return x.body.read }
-
-// Written returns how many bytes of the answer, head included, went to the client. It is final when a Releaser is called.
-func (x *Exchange) Written() int64 { return x.ResponseBytes }
 
 // HoldCancel makes the client's leaving not cancel the exchange as long as held returns true. A cache fill that other
 // callers wait for uses it. held is called from another goroutine.

@@ -71,7 +71,7 @@ func (m *entryMetrics) count(x *Exchange, d time.Duration) {
 	}
 	m.apis[class].Inc()
 	m.responseBytes.Add(float64(x.ResponseBytes))
-	if n := x.body.read; n > 0 {
+	if n := x.RequestBytes; n > 0 {
 		m.requestBytes.Add(float64(n))
 	}
 }

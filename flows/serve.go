@@ -199,7 +199,7 @@ func (x *Exchange) openBody(framing wire.Framing, expects bool) {
 	case n <= 0:
 		x.body.done = true
 	case n <= int64(x.in.len()):
-		x.body.done, x.body.read = true, n
+		x.body.done, x.RequestBytes = true, n
 		x.Request.Body.Replace(x.in.hold(int(n)))
 	default:
 		x.body.left, x.body.expect = n, expects
@@ -395,7 +395,6 @@ func (e *Entry) conclude(x *Exchange) {
 func (e *Entry) trace(x *Exchange) {
 	t := x.router.tracing
 	x.Tracing = true
-	x.RequestBytes = x.body.read
 	x.Request.Body.closeStream()
 	x.Response.Body.closeStream()
 	if err := e.contain(x, t.name, t); err != nil {

@@ -16,7 +16,6 @@ type requestBody struct {
 	chunked bool
 	chunks  wire.Chunks
 	left    int64 // of an announced length
-	read    int64 // bytes of the body that were read
 	framing int64 // bytes around chunks
 	waited  int64 // milliseconds that were spent waiting for the client since arrived was counted from
 	arrived int64 // bytes that came in that time
@@ -48,11 +47,11 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, b.fail(err)
 	}
 	n, err := b.next(p)
-	b.read += int64(n)
+	b.x.RequestBytes += int64(n)
 	switch {
 	case err != nil:
 		return n, b.fail(err)
-	case b.read > b.x.conn.entry.limits.maxBody || b.framing > 8*b.x.conn.entry.limits.maxBody:
+	case b.x.RequestBytes > b.x.conn.entry.limits.maxBody || b.framing > 8*b.x.conn.entry.limits.maxBody:
 		// A body may be sent in chunks of one byte, but not for ever.
 		b.x.conn.linger = true
 		b.err = ErrBodyTooLarge
@@ -211,7 +210,7 @@ func (b *requestBody) skip() bool {
 		n := min(int64(in.len()), b.left)
 		in.r += int(n)
 		b.left -= n
-		b.read += n
+		b.x.RequestBytes += n
 		b.done = b.left == 0
 	}
 	return true

@@ -146,9 +146,9 @@ func appendKey(dst []byte, id uint64, selectors []selector, x *flows.Exchange, h
 		case byMethod:
 			dst = appendPart(dst, x.Request.Method)
 		case byHost:
-			dst = appendHost(dst, x.Request.Host)
+			dst = appendPart(dst, x.HostName())
 		case byFlow:
-			dst = appendText(dst, x.Trace.Flow)
+			dst = appendPart(dst, x.Trace.Flow)
 		case byWholePath:
 			dst = appendPart(dst, x.DecodedPath())
 		case byHeader:
@@ -178,11 +178,8 @@ func digested(dst []byte, start int) []byte {
 	return append(append(dst[:start+idBytes], keyDigest), sum[:]...)
 }
 
-func appendPart(dst, part []byte) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
-}
-
-func appendText(dst []byte, part string) []byte {
+// appendPart appends a part of a key, which cannot be taken for a part and the next.
+func appendPart[T []byte | string](dst []byte, part T) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
 }
 
@@ -271,22 +268,6 @@ func cookie(x *flows.Exchange, name string) []byte {
 	return nil
 }
 
-// appendHost appends the name of a host, without its port and in lower case.
-func appendHost(dst, host []byte) []byte {
-	if i := bytes.LastIndexByte(host, ':'); i >= 0 && bytes.IndexByte(host[i:], ']') < 0 {
-		host = host[:i]
-	}
-	host = bytes.TrimSuffix(host, []byte("."))
-	dst = binary.AppendUvarint(dst, uint64(len(host)))
-	for _, c := range host {
-		if 'A' <= c && c <= 'Z' {
-			c |= 0x20
-		}
-		dst = append(dst, c)
-	}
-	return dst
-}
-
 // appendValue appends the part of a key of a value that is written in the configuration.
 func (s *selector) appendValue(dst []byte, text string) ([]byte, error) {
 	switch s.kind {
@@ -312,11 +293,11 @@ func (s *selector) appendValue(dst []byte, text string) ([]byte, error) {
 	case byIdentity:
 		return s.appendWho(dst, text)
 	case byHost:
-		return appendHost(dst, []byte(text)), nil
+		return appendPart(dst, wire.AppendHostName(nil, []byte(text))), nil
 	case byNothing:
 		return dst, errors.New("global has no values")
 	}
-	return appendText(dst, text), nil
+	return appendPart(dst, text), nil
 }
 
 // appendWho appends an identity as the configuration writes it: user:ann, api_key:ID or an address.
@@ -324,16 +305,16 @@ func (s *selector) appendWho(dst []byte, text string) ([]byte, error) {
 	what, name, _ := strings.Cut(text, ":")
 	switch what {
 	case "user":
-		return appendText(dst, string(identityUser)+name), nil
+		return appendPart(dst, string(identityUser)+name), nil
 	case "api_key":
-		return appendText(dst, string(identityAPIKey)+name), nil
+		return appendPart(dst, string(identityAPIKey)+name), nil
 	}
 	addr := selector{kind: byIP, bits4: 32, bits6: networkOf6}
 	part, err := addr.appendValue(nil, text)
 	if err != nil {
 		return dst, fmt.Errorf("%q is no identity: write user:NAME, api_key:ID or an address", text)
 	}
-	return appendText(dst, string(identityAddr)+string(part[1:])), nil
+	return appendPart(dst, string(identityAddr)+string(part[1:])), nil
 }
 
 // cutPart takes the first part of a key.

@@ -712,13 +712,9 @@ func (s *scratch) payRest() {
 		if t.moment != after || t.limit.unit == took {
 			continue
 		}
-		read, written := x.BodyRead(), x.Written()
-		if x.Tracing {
-			read, written = x.RequestBytes, x.ResponseBytes
-		}
-		n := written
+		n := x.ResponseBytes
 		if t.limit.unit == requestBytes {
-			n = read
+			n = x.RequestBytes
 		}
 		s.owner.table.Bill(&t.budget.Limit, s.charges[i].Key, times(n, t.limit.cost.of(x)))
 	}

@@ -238,6 +238,20 @@ func ValidHost(b []byte) bool {
 	return true
 }
 
+// AppendHostName appends the name in a Host as names compare: in lower case, without the port and without a dot at the end.
+func AppendHostName(dst, host []byte) []byte {
+	if i := bytes.LastIndexByte(host, ':'); i >= 0 && bytes.IndexByte(host[i:], ']') < 0 {
+		host = host[:i]
+	}
+	for _, c := range bytes.TrimSuffix(host, []byte(".")) {
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
 // ValidToken tells whether b is a token (RFC 9110 section 5.6.2), as methods and field names are.
 func ValidToken(b []byte) bool {
 	for _, c := range b {
