@@ -87,7 +87,6 @@ type Request struct {
 	Body        []byte
 	Certificate []byte // what identifies the caller's TLS certificate; empty without one
 	Address     []byte // the caller's address, heeded under Options.ByAddress
-	Generation  uint64 // the local generation of the indices: another number, another key
 }
 
 // A Key is the identity of an answer.
@@ -224,14 +223,10 @@ func (k *Keyer) Key(r *Request) (Key, Verdict) {
 	if v.Bypass != "" {
 		return Key{}, v
 	}
-	// The generation changes with every write seen while requests repeat, so it comes in behind what is remembered.
-	var last [sha256.Size + 8]byte
-	copy(last[:], base[:])
-	binary.BigEndian.PutUint64(last[sha256.Size:], r.Generation)
-	return sha256.Sum256(last[:]), v
+	return base, v
 }
 
-// remember returns the key without the generation, from the memo if the same bytes came before.
+// remember returns the key, from the memo if the same bytes came before.
 func (k *Keyer) remember(s *state, r *Request) (Key, Verdict) {
 	if k.memo == nil {
 		return k.work(s, r)
