@@ -8,15 +8,13 @@ import (
 // An Ask is what a cache leaves in an exchange, so that the filter that knows the cluster takes the stamps: at the last moment
 // before the request is sent. Its memory is used again.
 type Ask struct {
-	Every time.Duration // at which the expressions are polled; 0 is never
-
 	mu    sync.Mutex // guards parts, while the exchange runs
 	parts []part
 }
 
 type part struct {
 	index, query []byte
-	cluster      bool // a stamp of the whole cluster, whatever the expression
+	every        time.Duration
 	stamp        Stamp
 }
 
@@ -28,18 +26,12 @@ func (a *Ask) Reset() {
 	a.parts = a.parts[:0]
 }
 
-// Add asks for a stamp of an index expression, as Tracker.Stamp takes it. Both slices must not change until Fill.
-func (a *Ask) Add(index, query []byte) {
+// Add asks for a stamp of an index expression, polled at that interval, as Tracker.Stamp takes them. Both slices must not
+// change until Fill.
+func (a *Ask) Add(index, query []byte, every time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.parts = append(a.parts, part{index: index, query: query})
-}
-
-// AddCluster asks for a stamp that every write to the cluster changes. Polls never prove it.
-func (a *Ask) AddCluster() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.parts = append(a.parts, part{cluster: true})
+	a.parts = append(a.parts, part{index: index, query: query, every: every})
 }
 
 // Fill takes the stamps from t.
@@ -48,11 +40,7 @@ func (a *Ask) Fill(t *Tracker) {
 	defer a.mu.Unlock()
 	for i := range a.parts {
 		p := &a.parts[i]
-		every := a.Every
-		if p.cluster {
-			every = 0
-		}
-		p.stamp = t.Stamp(p.index, p.query, every)
+		p.stamp = t.Stamp(p.index, p.query, p.every)
 	}
 }
 
