@@ -48,8 +48,8 @@ func (f *flight) serves(dropped *[32]byte) bool {
 	return (f.entry != nil || f.err != nil) && (!f.partial || f.dropped == *dropped)
 }
 
-// flights are the upstream calls that are running, by the full key of their answer: who asks with other credentials, or
-// after a write was seen, has another key. It also remembers, for a while, keys for which waiting is pointless.
+// flights are the upstream calls that are running, by the full key of their answer: who asks with other credentials has
+// another key. It also remembers, for a while, keys for which waiting is pointless.
 type flights struct {
 	shards  [flightShards]flightShard
 	waiting atomic.Int64

@@ -117,8 +117,7 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	}
 	defer t.done()
 	t.least, t.most = l.least, l.most
-	t.cluster = flows.Destination(next, x)
-	why, err := l.judge(x, t)
+	why, err := l.judge(x, next, t)
 	if err != nil {
 		return err
 	}
@@ -156,15 +155,18 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 func (t *ticket) done() { t.busy, t.open = false, false }
 
 // judge works out the key of x, or why it passes the cache by.
-func (l *lookup) judge(x *flows.Exchange, t *ticket) (why query.Reason, err error) {
+func (l *lookup) judge(x *flows.Exchange, next flows.Handler, t *ticket) (why query.Reason, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.shared.fault(p)
 			why, err = reasonFault, nil
 		}
 	}()
-	if why, err := l.admit(x, t); why != "" || err != nil || x.Call().Name == "msearch" {
-		return why, err // the searches of a _msearch have keys of their own
+	if why, err := l.admit(x, t); why != "" || err != nil {
+		return why, err
+	}
+	if t.cluster = flows.Destination(next, x); x.Call().Name == "msearch" {
+		return "", nil // its searches have keys of their own
 	}
 	t.key, t.verdict = l.keyer.Key(&t.request)
 	if t.verdict.Bypass != "" {
@@ -302,11 +304,16 @@ func (l *lookup) proven(e *Entry, now time.Time) bool {
 func (l *lookup) hit(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 	l.requests[outcomeHit].Inc()
 	l.give(x, t, e, now)
-	left, detail := e.fresh.Sub(now), ""
+	l.sayHit(x, t, e.age(now), e.fresh.Sub(now))
+}
+
+// sayHit says that x was answered by an entry of that age, which is fresh for left more or given since nothing has changed.
+func (l *lookup) sayHit(x *flows.Exchange, t *ticket, age, left time.Duration) {
+	detail := ""
 	if left <= 0 {
-		left, detail = l.proof.ProvenTTL.Std()-e.age(now), detailProven
+		left, detail = l.proof.ProvenTTL.Std()-age, detailProven
 	}
-	t.sayHit(x, e.age(now), left, detail)
+	t.sayHit(x, age, left, detail)
 }
 
 // give makes e the response of x, in the form that its client likes best.
@@ -455,18 +462,9 @@ func (l *lookup) fill(x *flows.Exchange, next flows.Handler, t *ticket, f *fligh
 
 // forward runs next, and stores its answer if that is up to this filter.
 func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error {
-	x.Request.Header.Del("accept-encoding") // one plain copy is for everybody
 	t.ask.Reset()
-	t.ask.Every = l.proof.PollInterval.Std()
-	stampOf(&t.ask, &t.verdict, x.Call().Index, x.Request.Query)
-	flows.Stamps.Set(x, &t.ask)
-	t.epoch, t.asked = l.shared.epoch.Load(), time.Now()
-	t.open = true
-	err := next.Serve(x)
-	if err == nil && l.keep != nil && !t.offered && x.Response.Answered() {
-		err = l.keep.offer(x, t)
-	}
-	t.open = false
+	l.stampOf(&t.ask, &t.verdict, x.Call().Index, x.Request.Query)
+	err := l.call(x, next, t)
 	if x.Trace.Outcome == flows.Upstream && err == nil && l.refused(x.Response.Status) {
 		l.shared.forget(&t.key)
 		t.past = nil
@@ -481,12 +479,27 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 	return err
 }
 
+// call runs next for answers to be stored, and offers them to the cache if that is up to this filter. What they depend on is
+// in the ticket's ask.
+func (l *lookup) call(x *flows.Exchange, next flows.Handler, t *ticket) error {
+	x.Request.Header.Del("accept-encoding") // one plain copy is for everybody
+	flows.Stamps.Set(x, &t.ask)
+	t.epoch, t.asked = l.shared.epoch.Load(), time.Now()
+	t.open, t.offered = true, false
+	err := next.Serve(x)
+	if err == nil && l.keep != nil && !t.offered && x.Response.Answered() {
+		err = l.keep.offer(x, t)
+	}
+	t.open = false
+	return err
+}
+
 // stampOf asks for a stamp of what the answer to a search depends on.
-func stampOf(a *generation.Ask, v *query.Verdict, index, rawQuery []byte) {
+func (l *lookup) stampOf(a *generation.Ask, v *query.Verdict, index, rawQuery []byte) {
 	if v.Elsewhere {
-		a.AddCluster()
+		a.Add(nil, nil, 0) // every write to the cluster changes it, and polls never prove it
 	} else {
-		a.Add(index, rawQuery)
+		a.Add(index, rawQuery, l.proof.PollInterval.Std())
 	}
 }
 

@@ -2,11 +2,12 @@ package cache
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 
 	"weir/elastic"
-	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
 	"weir/internal/wire"
@@ -24,10 +25,7 @@ type multi struct {
 	body     []byte      // of the request
 
 	asked  []int // items that were sent last, in their order
-	ask    generation.Ask
-	sent   time.Time
 	merged []byte
-	why    query.Reason // why the last answer was not taken apart
 }
 
 // An item is one search of a multi.
@@ -202,16 +200,22 @@ func (e *Entry) warns() bool {
 func (l *lookup) fetchMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) (err error) {
 	returned := false
 	defer func() { // also when a filter below panics
-		l.landMulti(x, m, err, returned)
+		l.landMulti(x, t, m, err, returned)
 		l.leaveMulti(m)
 	}()
-	x.HoldCancel(m.held)
 	l.joinMulti(t, m)
+	var led []*flight
 	for i := range m.items {
-		if it := &m.items[i]; it.same == i && it.entry == nil && (it.flight == nil || it.leads) {
+		it := &m.items[i]
+		if it.same == i && it.entry == nil && (it.flight == nil || it.leads) {
 			m.asked = append(m.asked, i)
 		}
+		if it.leads {
+			led = append(led, it.flight)
+		}
 	}
+	// It is asked from another goroutine, so it looks at what does not change.
+	x.HoldCancel(func() bool { return slices.ContainsFunc(led, (*flight).held) })
 	if len(m.asked) > 0 {
 		whole, err := l.callMulti(x, next, t, m)
 		returned = true
@@ -221,7 +225,7 @@ func (l *lookup) fetchMulti(x *flows.Exchange, next flows.Handler, t *ticket, m 
 	}
 	// What this request leads lands before it waits for others, so that two requests never wait for each other.
 	returned = true
-	l.landMulti(x, m, nil, returned)
+	l.landMulti(x, t, m, nil, returned)
 	if err := l.waitMulti(x, m); err != nil {
 		return err
 	}
@@ -255,16 +259,6 @@ func (l *lookup) joinMulti(t *ticket, m *multi) {
 	}
 }
 
-// held tells whether somebody waits for a flight that m leads.
-func (m *multi) held() bool {
-	for i := range m.items {
-		if it := &m.items[i]; it.leads && it.flight.held() {
-			return true
-		}
-	}
-	return false
-}
-
 // callMulti sends the items that are to be asked for. It tells whether the answer of next is the answer to the whole request.
 func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) (whole bool, err error) {
 	all := len(m.asked) == len(m.items)
@@ -275,32 +269,24 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 			body = append(body, m.searches.List[i].Lines...)
 		}
 	}
-	m.ask.Reset()
-	m.ask.Every = l.proof.PollInterval.Std()
+	t.ask.Reset()
 	for part, i := range m.asked {
 		it := &m.items[i]
-		stampOf(&m.ask, &it.verdict, it.index, m.searches.List[i].RawQuery)
+		l.stampOf(&t.ask, &it.verdict, it.index, m.searches.List[i].RawQuery)
 		if it.leads {
-			l.shared.flights.stampedBy(it.flight, &m.ask, part)
+			l.shared.flights.stampedBy(it.flight, &t.ask, part)
 		}
 	}
-	flows.Stamps.Set(x, &m.ask)
-	x.Request.Header.Del("accept-encoding")
 	x.Request.Body.Replace(body)
 	defer x.Request.Body.Replace(m.body)
-	t.epoch = l.shared.epoch.Load()
-	m.why, m.sent = reasonNotOffered, time.Now()
-	t.multi, t.open, t.offered = m, true, false
-	err = next.Serve(x)
-	if err == nil && l.keep != nil && !t.offered && x.Response.Answered() {
-		err = l.keep.offer(x, t)
-	}
-	t.open, t.multi = false, nil
+	t.multi, t.why = m, reasonNotOffered
+	err = l.call(x, next, t)
+	t.multi = nil
 	switch {
 	case err != nil || !x.Response.Answered():
-		m.why = reasonUnanswered
+		t.why = reasonUnanswered
 	case x.Response.Status != 200:
-		m.why = query.ReasonStatus
+		t.why = query.ReasonStatus
 	case all:
 	default:
 		if m.takeApart(x) {
@@ -308,7 +294,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 		}
 		// It cannot be put together with the others: all is asked for as if there were no cache.
 		x.Request.Body.Replace(m.body)
-		m.why = query.ReasonMalformed
+		t.why = query.ReasonMalformed
 		err = next.Serve(x)
 	}
 	if !all { // what was there already is not what the client is given
@@ -344,25 +330,25 @@ func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
 	r, most := &x.Response, k.limit(t)
 	switch {
 	case x.Trace.Cluster != t.cluster:
-		m.why = reasonCluster
+		t.why = reasonCluster
 		return nil
 	case r.Status != 200:
-		m.why = query.ReasonStatus
+		t.why = query.ReasonStatus
 		return nil
 	case r.Header.Has("warning"):
-		m.why = reasonWarning // nobody knows about which search
+		t.why = reasonWarning // nobody knows about which search
 		return nil
 	case r.Body.Len() > maxMerged:
-		m.why = reasonTooLarge
+		t.why = reasonTooLarge
 		return nil
 	}
 	body, why, err := k.body(&r.Body, min(maxMerged, most*int64(len(m.asked))))
-	if m.why = why; why != "" || err != nil {
+	if t.why = why; why != "" || err != nil {
 		return err
 	}
 	answers, ok := query.Responses(body)
 	if !ok || len(answers) != len(m.asked) {
-		m.why = query.ReasonMalformed
+		t.why = query.ReasonMalformed
 		return nil
 	}
 	for n, i := range m.asked {
@@ -386,17 +372,17 @@ func (k *storing) offerItem(x *flows.Exchange, t *ticket, n int, answer []byte, 
 	case int64(len(front)) >= most:
 		return reasonTooLarge
 	}
-	e := newEntry(x, append(append(make([]byte, 0, len(front)+len(end)), front...), end...), m.sent)
+	e := newEntry(x, append(append(make([]byte, 0, len(front)+len(end)), front...), end...), t.asked)
 	if ok, why := query.Complete("search", &it.verdict, x.Response.Status, &x.Response.Header, e.body); !ok {
 		return why
 	}
-	k.date(e, &it.verdict, m.ask.Stamp(n))
+	k.date(e, &it.verdict, t.ask.Stamp(n))
 	it.entry = e
 	if int64(len(e.body)) < max(k.least, t.least) {
 		return reasonTooSmall
 	}
 	search := query.Request{API: "search", Index: it.index, Body: m.searches.List[i].Body}
-	e.source = newSource(x, &search, &it.verdict, k.tags, time.Since(m.sent))
+	e.source = newSource(x, &search, &it.verdict, k.tags, time.Since(t.asked))
 	if it.stored = k.store.put(&it.key, e, t.epoch); !it.stored {
 		return reasonPurged
 	}
@@ -405,14 +391,14 @@ func (k *storing) offerItem(x *flows.Exchange, t *ticket, n int, answer []byte, 
 }
 
 // landMulti ends the flights that m leads.
-func (l *lookup) landMulti(x *flows.Exchange, m *multi, err error, returned bool) {
+func (l *lookup) landMulti(x *flows.Exchange, t *ticket, m *multi, err error, returned bool) {
 	for i := range m.items {
 		it := &m.items[i]
 		if !it.leads {
 			continue
 		}
 		f := it.flight
-		mark := false
+		mark, why := false, cmp.Or(t.why, it.why)
 		f.failed = returned && failed(x, err)
 		switch {
 		case it.entry != nil:
@@ -421,9 +407,9 @@ func (l *lookup) landMulti(x *flows.Exchange, m *multi, err error, returned bool
 			f.lost = true
 		case err != nil:
 			if x.Trace.Outcome == flows.Upstream {
-				f.err, f.partial, f.dropped, f.why = err, true, it.verdict.Dropped, m.why
+				f.err, f.partial, f.dropped, f.why = err, true, it.verdict.Dropped, why
 			}
-		case m.why != "" && !passing(m.why):
+		case why != "" && !passing(why):
 			mark = true
 		}
 		l.shared.flights.land(f, time.Now(), mark)
@@ -496,17 +482,12 @@ func (l *lookup) mergeHits(x *flows.Exchange, t *ticket, m *multi, now time.Time
 	oldest := m.items[0].entry
 	left := oldest.fresh.Sub(now)
 	for i := range m.items {
-		if e := m.items[m.items[i].same].entry; e.asked.Before(oldest.asked) {
+		e := m.items[m.items[i].same].entry
+		if left = min(left, e.fresh.Sub(now)); e.asked.Before(oldest.asked) {
 			oldest = e
-		} else {
-			left = min(left, e.fresh.Sub(now))
 		}
 	}
-	detail := ""
-	if left <= 0 {
-		left, detail = l.proof.ProvenTTL.Std()-oldest.age(now), detailProven
-	}
-	t.sayHit(x, oldest.age(now), left, detail)
+	l.sayHit(x, t, oldest.age(now), left)
 }
 
 // write puts the items together as a node does. took is the time that the request took here.
@@ -557,7 +538,7 @@ func (l *lookup) countMulti(m *multi) {
 // sayMulti says what the cache did with a _msearch of which not all was stored: for how many of the searches there was an
 // answer already.
 func (t *ticket) sayMulti(x *flows.Exchange, m *multi) {
-	had, stored, why := 0, 0, m.why
+	had, stored, why := 0, 0, t.why
 	for i := range m.items {
 		switch it := &m.items[m.items[i].same]; {
 		case it.from != fromNode:

@@ -416,3 +416,24 @@ func TestMultiSearchWaitsForOneThatFails(t *testing.T) {
 		}
 	})
 }
+
+// A search whose answer can never be stored is not waited for again, whether it came alone or in a _msearch.
+func TestSearchesThatCannotBeStoredAreMarked(t *testing.T) {
+	marks := func(r *rig) (n int) {
+		t.Helper()
+		s, err := sharedOf(r.rt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range s.flights.shards {
+			n += len(s.flights.shards[i].marks)
+		}
+		return n
+	}
+	r := newRig(t, `[{name: main, filter: [{cache: {max_entry: 400b}}, {node: {}}]}]`)
+	r.node = multiNode(nil)
+	r.ask("/_msearch", lines(head, `{"size":1}`, head, `{"size":2,"_source":"`+strings.Repeat("x", 200)+`"}`))
+	if n := marks(r); n != 1 {
+		t.Errorf("%d of two searches are marked, want the one whose answer is too large", n)
+	}
+}
