@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -97,6 +98,7 @@ type clusters struct {
 	mu      sync.Mutex
 	hasMain bool
 	lock    *os.File // held while there may be clusters, see lockMachine
+	path    string   // of the lock, if it is not that of the machine
 	all     []*entry
 	freed   chan struct{} // closed when an entry becomes idle
 }
@@ -209,10 +211,26 @@ func (p *clusters) release(e *entry) error {
 		close(p.freed)
 		p.freed = nil
 	}
+	var err error
 	if !e.shared || wipe(e.cluster) != nil {
-		return p.drop(e)
+		err = p.drop(e)
 	}
-	return nil
+	return errors.Join(err, p.giveWay())
+}
+
+// giveWay lets another process have clusters if one waits for them and no test here uses any. The caller holds mu.
+func (p *clusters) giveWay() error {
+	if p.lock == nil || slices.ContainsFunc(p.all, func(e *entry) bool { return e.users > 0 }) {
+		return nil
+	}
+	waiting, err := tryLock(p.lockPath() + ".next")
+	if err != nil || waiting != nil {
+		if waiting != nil {
+			waiting.Close() // nobody had it
+		}
+		return err
+	}
+	return p.closeAll()
 }
 
 // wipe deletes what tests leave behind. It fails unless all nodes run and the cluster is green then.
@@ -245,30 +263,53 @@ func wipe(c *searchnode.Cluster) error {
 	return c.WaitGreen(ctx)
 }
 
+func (p *clusters) lockPath() string {
+	if p.path != "" {
+		return p.path
+	}
+	return filepath.Join(os.TempDir(), "weir-searchtest.lock")
+}
+
+// tryLock locks a file, which ends with the process at the latest, or returns nil if somebody else has it locked.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("lock the machine's clusters: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, nil
+	}
+	return f, nil
+}
+
 // lockMachine lets one test process at a time have clusters: go test runs the tests of several packages at once, and each
-// would fill the memory for itself. The lock ends with the process, so none can be left behind. The caller holds mu.
+// would fill the memory for itself. Who is next has a lock of its own, by which the one at work sees that somebody waits; see
+// giveWay. The caller holds mu.
 func (p *clusters) lockMachine(ctx context.Context) error {
 	if p.lock != nil {
 		return nil
 	}
-	path := filepath.Join(os.TempDir(), "weir-searchtest.lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
+	next, err := awaitLock(ctx, p.lockPath()+".next")
 	if err != nil {
-		return fmt.Errorf("lock the machine's clusters: %w", err)
+		return err
 	}
+	defer next.Close()
+	p.lock, err = awaitLock(ctx, p.lockPath())
+	return err
+}
+
+func awaitLock(ctx context.Context, path string) (*os.File, error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			p.lock = f
-			return nil
+		if f, err := tryLock(path); f != nil || err != nil {
+			return f, err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			f.Close()
-			return fmt.Errorf("lock %s: %w: %w", path, err, ctx.Err())
+			return nil, fmt.Errorf("wait for %s: %w", path, ctx.Err())
 		}
 	}
 }
@@ -277,6 +318,11 @@ func (p *clusters) lockMachine(ctx context.Context) error {
 func (p *clusters) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.closeAll()
+}
+
+// closeAll closes all clusters and lets other processes have theirs. The caller holds mu.
+func (p *clusters) closeAll() error {
 	var errs []error
 	for len(p.all) > 0 {
 		errs = append(errs, p.drop(p.all[0]))
