@@ -57,7 +57,7 @@ func DAG() Factory[DAGConfig] {
 						name = fmt.Sprintf("%s-%d", kind, n)
 					}
 					o.parts = append(o.parts, dagPart{name, i == 1, d.outlet})
-					keys += " " + name + " " + key
+					keys += fmt.Sprintf(" %d %s %s", i, name, key)
 				}
 			}
 			if c.Parallel.Len() == 0 {

@@ -54,6 +54,9 @@ type drain struct {
 // drain returns the processor that takes blocks off the queue input, which the parameter input_queue gives, for an outlet.
 // Within a dag the queue is that of the dag, and input must be empty. ordered outlets have one consumer.
 func (b *Builder) drain(input string, ordered bool, o outlet) Processor {
+	if ordered && b.settings.Consumers > 1 {
+		b.Errorf("", "the order of actions upon a document needs one consumer; worker_size is how many requests it sends at a time")
+	}
 	if b.inner {
 		if input != "" {
 			b.Errorf("input_queue", "within a dag the queue is that of the dag: leave it out")
@@ -64,9 +67,6 @@ func (b *Builder) drain(input string, ordered bool, o outlet) Processor {
 		b.Errorf("input_queue", "the queue that records are taken from is missing")
 	} else if err := disk.ValidName(input + deadSuffix); err != nil {
 		b.Errorf("input_queue", "%s", err)
-	}
-	if ordered && b.settings.Consumers > 1 {
-		b.Errorf("", "the order of actions upon a document needs one consumer; worker_size is how many requests it sends at a time")
 	}
 	return &drain{input: input, pipeline: b.pipeline, settings: b.settings, outlet: o}
 }

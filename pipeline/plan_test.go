@@ -136,6 +136,8 @@ func TestProblems(t *testing.T) {
 		`19:14: pipeline request_logging_index: a pipeline has one processor, the joint that it starts with`)
 	f(strings.Replace(short, "{index_name: i, elasticsearch: default, input_queue: q}", "{index_name: i, elasticsearch: default}", 1),
 		`1:28: pipeline a: json_indexing: the queue that records are taken from is missing`)
+	f("- {name: a, consumers: 2, dag: {input_queue: q, parallel: [{bulk_indexing: {elasticsearch: default}}]}}",
+		`1:76: pipeline a: dag: bulk_indexing: the order of actions upon a document needs one consumer; worker_size is how many requests it sends at a time`)
 	f("- {name: a, consumers: 2, bulk_indexing: {elasticsearch: default, input_queue: q}}",
 		`1:42: pipeline a: bulk_indexing: the order of actions upon a document needs one consumer; worker_size is how many requests it sends at a time`)
 	f("- {name: a, consumers: 65, stdout: {input_queue: q}}", `1:24: consumers: want at most 64, found the number "65"`)
@@ -180,6 +182,10 @@ func TestKeyTellsPlansApart(t *testing.T) {
 		if key(short) == key(other) {
 			t.Errorf("%s has the same key as %s", other, short)
 		}
+	}
+	const dag = "- {name: a, dag: {input_queue: q, parallel: [{stdout: {}}, {file: {path: f}}]}}"
+	if moved := "- {name: a, dag: {input_queue: q, parallel: [{stdout: {}}], end: [{file: {path: f}}]}}"; key(dag) == key(moved) {
+		t.Errorf("%s has the same key as %s", moved, dag)
 	}
 }
 

@@ -277,14 +277,14 @@ func (c *queueImportCmd) Run(e env) (err error) {
 func eachLine(in *bufio.Reader, put func([]byte) error) error {
 	for {
 		line, err := in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err // half a line is no record
+		}
 		if err := put(bytes.TrimRight(line, "\r\n")); err != nil {
 			return err
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return nil
 		}
 	}
 }

@@ -213,6 +213,9 @@ func (a *App) openQueue(name string) (queue.Queue, error) {
 func (a *App) Reload(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.ending.Load() {
+		return errors.New("the gateway is shutting down")
+	}
 	plan, problems := a.load()
 	if plan == nil {
 		return a.refused(problems.Err())

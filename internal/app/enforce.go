@@ -347,6 +347,15 @@ func (a *App) ready() []string {
 // they can within the rest of it, queues are written to disk. A disk that has no room is tried until the drain time is over; then
 // the error is queue.ErrLost.
 func (a *App) Shutdown(ctx context.Context) error {
+	problems := a.stop(ctx)
+	if a.admin != nil {
+		problems = append(problems, a.admin.Close(ctx)) // what is asked of it may wait for the lock
+	}
+	return errors.Join(append(problems, a.instance.Close())...)
+}
+
+// stop is Shutdown but for the admin listener.
+func (a *App) stop(ctx context.Context) []error {
 	a.ending.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -387,9 +396,5 @@ func (a *App) Shutdown(ctx context.Context) error {
 	a.manager.Drain(limited)
 	problems = append(problems, a.manager.Close())
 	a.stopStatsD()
-	if a.admin != nil {
-		problems = append(problems, a.admin.Close(ctx))
-	}
-	problems = append(problems, a.instance.Close())
-	return errors.Join(problems...)
+	return problems
 }
