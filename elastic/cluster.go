@@ -143,7 +143,6 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 		return nil, err
 	}
 	k.picker = balance.NewPicker[*node](c.Balance.options(o, d, k))
-	k.watchQueue()
 	endpoints := c.endpoints()
 	k.clientHost = c.Host == hostClient
 	auth, err := k.authorization(endpoints)
@@ -169,6 +168,8 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 		members = append(members, k.picker.NewMember(n.name, n, k.weight(n.name)))
 	}
 	k.picker.Set(members)
+	// From here on nothing fails: the numbers of a cluster that is at work are not to be those of one that never was.
+	k.watchQueue()
 	k.watchNodes()
 	return k, nil
 }

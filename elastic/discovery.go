@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
@@ -77,9 +78,11 @@ func (k *Cluster) discoverOnce() bool {
 	defer k.discovering.Unlock()
 	ctx, cancel := context.WithTimeout(k.ctx, 10*time.Second)
 	defer cancel()
+	var asked sync.WaitGroup
 	for _, s := range k.seeds {
-		k.identify(ctx, s)
+		asked.Go(func() { k.identify(ctx, s) })
 	}
+	asked.Wait()
 	if k.nodeIDs.Load() == nil || !k.options.Discovery.Enabled {
 		k.noteIDs(nil)
 	}
@@ -91,9 +94,6 @@ func (k *Cluster) discoverOnce() bool {
 		return resolved
 	}
 	list, err := k.listNodes(ctx)
-	if err == nil {
-		k.noteIDs(list)
-	}
 	if err != nil {
 		k.metrics.discovery[1].Inc()
 		if k.ctx.Err() == nil {
@@ -101,6 +101,7 @@ func (k *Cluster) discoverOnce() bool {
 		}
 		return false
 	}
+	k.noteIDs(list)
 	k.metrics.discovery[0].Inc()
 	k.warned.Delete("discovery")
 	k.admit(ctx, list)

@@ -7,7 +7,9 @@
 package balance
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,7 +247,7 @@ func (p *Picker[T]) pick(all, tried []*Member[T], v *view) *Member[T] {
 	best, count, full := nobody, 0, nobody
 	v.local = 0
 	for _, m := range all {
-		if contains(tried, m) {
+		if slices.Contains(tried, m) {
 			continue
 		}
 		switch r := m.rank(v); {
@@ -269,7 +271,7 @@ func (p *Picker[T]) pick(all, tried []*Member[T], v *view) *Member[T] {
 		return p.next(all, tried, v, best)
 	case First:
 		for _, m := range all {
-			if !contains(tried, m) && m.ranks(v, best) {
+			if !slices.Contains(tried, m) && m.ranks(v, best) {
 				return m
 			}
 		}
@@ -282,7 +284,7 @@ func (p *Picker[T]) pick(all, tried []*Member[T], v *view) *Member[T] {
 func (p *Picker[T]) next(all, tried []*Member[T], v *view, rank int) *Member[T] {
 	total := int64(0)
 	for _, m := range all {
-		if !contains(tried, m) && m.ranks(v, rank) {
+		if !slices.Contains(tried, m) && m.ranks(v, rank) {
 			total += m.weight.Load()
 		}
 	}
@@ -291,7 +293,7 @@ func (p *Picker[T]) next(all, tried []*Member[T], v *view, rank int) *Member[T] 
 	}
 	at := int64((p.turn.Add(1) - 1) % uint64(total))
 	for _, m := range all {
-		if !contains(tried, m) && m.ranks(v, rank) {
+		if !slices.Contains(tried, m) && m.ranks(v, rank) {
 			if at -= m.weight.Load(); at < 0 {
 				return m
 			}
@@ -316,7 +318,7 @@ func (p *Picker[T]) compare(all, tried []*Member[T], v *view, rank, count int) *
 		i, weight = -1, int64(0)
 	)
 	for _, m := range all {
-		if contains(tried, m) || !m.ranks(v, rank) {
+		if slices.Contains(tried, m) || !m.ranks(v, rank) {
 			continue
 		}
 		if i++; first >= 0 && i != first && i != second {
@@ -370,22 +372,7 @@ func (l load) compare(o load) int {
 		a *= float64(l.inFlight+1) / float64(l.weight)
 		b *= float64(o.inFlight+1) / float64(o.weight)
 	}
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-func contains[T any](list []*Member[T], m *Member[T]) bool {
-	for _, each := range list {
-		if each == m {
-			return true
-		}
-	}
-	return false
+	return cmp.Compare(a, b)
 }
 
 // panicking tells whether fewer than half of the members that have a weight are in.
@@ -410,16 +397,13 @@ func median[T any](all []*Member[T], c Class, now int64) float64 {
 	n := 0
 	for _, m := range all {
 		if s, ok := m.seconds(c, now); ok && n < len(known) {
-			i := n
-			for ; i > 0 && known[i-1] > s; i-- {
-				known[i] = known[i-1]
-			}
-			known[i] = s
+			known[n] = s
 			n++
 		}
 	}
 	if n == 0 {
 		return floor.Seconds()
 	}
+	slices.Sort(known[:n])
 	return known[(n-1)/2]
 }

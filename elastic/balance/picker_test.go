@@ -2,6 +2,7 @@ package balance
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -391,7 +392,7 @@ func TestPickerHolds(t *testing.T) {
 				if m == nil {
 					break
 				}
-				if m.weight.Load() == 0 || contains(tried, m) {
+				if m.weight.Load() == 0 || slices.Contains(tried, m) {
 					t.Fatalf("picked %s", m.Name)
 				}
 				if well && len(tried) == 0 && (m.dead.Load() || m.Out() && !p.Panicking()) {

@@ -121,16 +121,13 @@ func (b *body) readLength() error {
 func (b *body) readUnknown(limit int64) error {
 	buf := b.resp.buf[:0]
 	for {
-		if len(buf) == cap(buf) {
-			if grown := max(minBody, 2*len(buf)); !b.resp.room(int64(grown)) {
-				limit = int64(len(buf)) - 1
-			} else {
-				buf = slices.Grow(buf, grown-len(buf))
-			}
-		}
-		if int64(len(buf)) > limit {
+		full, grown := len(buf) == cap(buf), max(minBody, 2*len(buf))
+		if int64(len(buf)) > limit || full && !b.resp.room(int64(grown)) {
 			b.prefix, b.resp.Stream = buf, b
 			return nil
+		}
+		if full {
+			buf = slices.Grow(buf, grown-len(buf))
 		}
 		n, err := b.next(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

@@ -272,7 +272,7 @@ func (f *elasticsearch) askAround(x *flows.Exchange, c *call, p *plan) error {
 			}
 			return elastic.Errorf(503, "unknown_cluster_exception",
 				"the id in the request does not tell which cluster it is from, and cluster [%s] cannot be asked: %s", t.cluster.Name, e.Reason).Because(err)
-		case c.resp.Status < 400:
+		case c.resp.Status < 400, c.resp.Status != 404 && c.resp.Stream != nil: // what streams cannot be kept
 			return nil
 		case c.resp.Status != 404 && kept.Status == 0:
 			kept, c.resp, keptFrom = c.resp, kept, int(at)
