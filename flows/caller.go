@@ -2,6 +2,7 @@ package flows
 
 import (
 	"bytes"
+	"encoding/base64"
 	"net/netip"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func newCallers(c *EntryConfig) callers {
 
 // trusts tells whether addr is that of a proxy whose word counts.
 func (k *callers) trusts(addr netip.Addr) bool {
-	return len(k.trusted) > 0 && slices.ContainsFunc(k.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return slices.ContainsFunc(k.trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // claims tells whether a field says who the caller is, or where it came from.
@@ -221,6 +222,21 @@ func (x *Exchange) prior(text []byte, name string) []byte {
 		}
 	}
 	return text
+}
+
+// APIKeyID returns the id of the API key in an Authorization field, which is what stands before the colon, never the secret
+// behind it; nil for other credentials. dst is memory for it.
+func APIKeyID(dst, authorization []byte) []byte {
+	const scheme, longest = "apikey ", 1024
+	if len(authorization) < len(scheme) || len(authorization) > longest || !wire.EqualFold(authorization[:len(scheme)], scheme) {
+		return nil
+	}
+	plain, err := base64.StdEncoding.AppendDecode(dst[:0], bytes.TrimSpace(authorization[len(scheme):]))
+	id, _, found := bytes.Cut(plain, []byte{':'})
+	if err != nil || !found {
+		return nil
+	}
+	return id
 }
 
 // defaultIdentity returns identityFields as a configuration has them.

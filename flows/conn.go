@@ -69,15 +69,22 @@ type conn struct {
 func newConn(e *Entry, nc net.Conn) *conn {
 	c := &conn{Conn: nc, entry: e}
 	c.raw, _ = nc.(*net.TCPConn)
-	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		ap := tcp.AddrPort()
-		c.peer = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-	}
+	c.peer, _ = addrPort(nc.RemoteAddr())
 	c.sock, _ = c.raw.SyscallConn() // it fails for nil only
 	c.try = c.readNow
 	c.trusted = e.callers.trusts(c.peer.Addr())
 	c.enter(phaseIdle)
 	return c
+}
+
+// addrPort returns the address of a TCP connection's end, an IPv4 one never in IPv6 clothes.
+func addrPort(addr net.Addr) (netip.AddrPort, bool) {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), true
 }
 
 func (c *conn) enter(p phase) { c.state.Store(c.entry.clock.Load()<<8 | int64(p)) }

@@ -29,8 +29,11 @@ func (x *Exchange) Detach(limit time.Duration) *Exchange {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(x.gen.life, limit)
-	context.AfterFunc(ctx, d.cancel.Fire)
-	d.detached = cancel
+	stop := context.AfterFunc(ctx, d.cancel.Fire)
+	d.detached = func() {
+		stop()
+		cancel()
+	}
 
 	var a arena
 	r, q := &d.Request, &x.Request
@@ -44,7 +47,7 @@ func (x *Exchange) Detach(limit time.Duration) *Exchange {
 	return d
 }
 
-// End gives back what an exchange holds that came from no entry.
+// End gives back what an exchange holds. For those that came from an entry, the entry calls it.
 func (x *Exchange) End() {
 	if x.detached != nil {
 		x.detached()

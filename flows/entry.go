@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -299,9 +298,8 @@ func (e *Entry) meetProxy(c *conn) bool {
 		return false
 	}
 	c.trusted = false // the balancer may stand for anybody, itself included when it names nobody
-	if tcp, ok := header.SourceAddr.(*net.TCPAddr); ok && header.Command.IsProxy() {
-		ap := tcp.AddrPort()
-		c.peer = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	if peer, ok := addrPort(header.SourceAddr); ok && header.Command.IsProxy() {
+		c.peer = peer
 		c.trusted = e.callers.trusts(c.peer.Addr())
 	}
 	c.Conn = p

@@ -125,7 +125,7 @@ type RouterConfig struct {
 	Enabled bool `conf:"enabled"`
 	// Flow for requests that no rule matches.
 	DefaultFlow string `conf:"default_flow"`
-	// Flow that runs on a snapshot of each exchange after the answer has been written.
+	// Flow that runs on each exchange after the answer has been written.
 	TracingFlow string `conf:"tracing_flow"`
 	// Rules in order; the first that matches wins.
 	Rules []RuleConfig `conf:"rules"`

@@ -384,11 +384,7 @@ func (e *Entry) conclude(x *Exchange) {
 		x.WriteTime = max(0, taken-x.served)
 		e.trace(x)
 	}
-	gen := x.gen
-	x.reset()
-	if gen != nil {
-		gen.leave()
-	}
+	x.End()
 }
 
 // trace runs the tracing flow. Its errors cannot reach the client any more: they are logged.

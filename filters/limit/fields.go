@@ -97,8 +97,9 @@ func (f *rateLimit) addFields(x *flows.Exchange, s *scratch) {
 	l, b, c := s.taken[nearest].limit, s.taken[nearest].budget, &s.charges[nearest]
 	remaining, reset := b.describe(c.Decision)
 	h := &x.Response.Header
+	s.field = s.field[:0]
 	if f.style.draft {
-		s.field = l.appendRateLimit(s.field[:0], remaining, reset)
+		s.field = l.appendRateLimit(s.field, remaining, reset)
 		h.Add(policyName, b.policy)
 		h.Add(rateLimitName, s.field)
 	}

@@ -3,7 +3,6 @@ package limit
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -202,23 +201,10 @@ func (s *selector) appendAddr(dst []byte, addr netip.Addr) []byte {
 	return append(append(dst, 16), sixteen[:]...)
 }
 
-// apiKeyScheme is what credentials that are an API key begin with.
-const apiKeyScheme = "apikey "
-
-// appendAPIKey appends the id of an API key: what stands in front of the colon in the credentials, never the secret behind
-// it.
+// appendAPIKey appends the id of an API key.
 func appendAPIKey(dst []byte, x *flows.Exchange) []byte {
-	value := x.Request.Header.Get("authorization")
-	if len(value) < len(apiKeyScheme) || len(value) > 1024 || !wire.EqualFold(value[:len(apiKeyScheme)], apiKeyScheme) {
-		return append(dst, 0)
-	}
 	var room [1024]byte
-	plain, err := base64.StdEncoding.AppendDecode(room[:0], bytes.TrimSpace(value[len(apiKeyScheme):]))
-	id, _, colon := bytes.Cut(plain, []byte{':'})
-	if err != nil || !colon {
-		return append(dst, 0)
-	}
-	return appendPart(dst, id)
+	return appendPart(dst, flows.APIKeyID(room[:0], x.Request.Header.Get("authorization")))
 }
 
 // What a part begins with that tells callers apart by identity.

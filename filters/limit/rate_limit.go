@@ -416,6 +416,9 @@ func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
 	if s.barring != nil {
 		return f.refuse(x, s, s.barring, s.why)
 	}
+	if len(s.charges) == 0 {
+		return nil // no limit is for it
+	}
 	refused, waited := 0, false
 	if f.rooms != nil && f.config.Mode == "enforce" && !x.Tracing {
 		refused, waited = f.rooms.enter(x, s.charges, f.fairBy)

@@ -2,7 +2,6 @@ package log
 
 import (
 	"bytes"
-	"encoding/base64"
 	"hash/maphash"
 	"math"
 
@@ -29,7 +28,7 @@ const (
 func (e *encoder) caller(r *flows.Request, head *fields) {
 	var room [maxCredentials]byte
 	kind, id := "address", []byte(nil)
-	switch key := apiKeyID(room[:0], head.authorization); {
+	switch key := flows.APIKeyID(room[:0], head.authorization); {
 	case len(r.User) > 0:
 		kind, id = "user", r.User
 	case len(key) > 0:
@@ -56,20 +55,6 @@ func (e *encoder) caller(r *flows.Request, head *fields) {
 }
 
 var semicolon = []byte{';'}
-
-// apiKeyID appends the id of the API key in an Authorization field, which is what stands before the colon, never the key.
-func apiKeyID(dst, authorization []byte) []byte {
-	const scheme = "apikey "
-	if len(authorization) < len(scheme) || len(authorization) > maxCredentials || !wire.EqualFold(authorization[:len(scheme)], scheme) {
-		return nil
-	}
-	plain, err := base64.StdEncoding.AppendDecode(dst, bytes.TrimSpace(authorization[len(scheme):]))
-	id, _, found := bytes.Cut(plain, []byte{':'})
-	if err != nil || !found {
-		return nil
-	}
-	return id
-}
 
 // appendFamily appends the name of the program that a User-Agent field tells, without its version and in small letters.
 // Browsers, which all begin with the same product, are browser.

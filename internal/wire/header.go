@@ -1,7 +1,7 @@
 // Package wire holds what the front and the transport share of HTTP/1.1: header fields as they came, strict parsing of
-// heads, and the handle by which a waiting exchange is cut off.
+// heads, the framing of chunks, and the handle by which a waiting exchange is cut off.
 //
-// It is not an HTTP library: it reads no bodies and opens no connections. It trades convenience for exactness: fields
+// It is not an HTTP library: it neither reads nor opens connections. It trades convenience for exactness: fields
 // keep their order, spelling and bytes, and slices point into the buffer that was parsed.
 package wire
 

@@ -26,10 +26,8 @@ func ParseRequestLine(line []byte) (RequestLine, error) {
 		return r, ErrRequestLine
 	}
 	r.Method = line[:space]
-	for _, c := range r.Method {
-		if !tokenChar[c] {
-			return r, ErrRequestLine
-		}
+	if !ValidToken(r.Method) {
+		return r, ErrRequestLine
 	}
 	rest := line[space+1:]
 	end := len(rest) - len(" HTTP/1.1")
