@@ -121,6 +121,8 @@ func TestNodesStopAndComeBack(t *testing.T) {
 }
 
 func TestSharedClusterIsEmptiedBetweenTests(t *testing.T) {
+	// A cluster in use, of another engine: without one, the shared cluster may make way for another process in between.
+	searchtest.ForTest(t, searchnode.Elasticsearch7, 1)
 	client := newClient(t)
 	var urls []string
 	t.Run("first", func(t *testing.T) {
