@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -99,6 +100,9 @@ func (c *conn) await() bool {
 		return true // the next request came with the one before
 	}
 	c.enter(phaseIdle)
+	// Other connections have their turn first. Where there is work for them, the client's next request has come by then,
+	// and neither a read in vain nor a wait is needed: measured, 4 % of a forwarded request and 2 % of an echo.
+	runtime.Gosched()
 	for {
 		n, err := c.readFirst()
 		switch {
