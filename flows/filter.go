@@ -131,7 +131,8 @@ type Builder struct {
 	name      string // of the filter being built
 
 	identities []string
-	node       *conf.Node // of the filter being built
+	node       *conf.Node     // of the filter being built
+	named      map[string]int // filters of the flow being built that came so far, by name
 }
 
 type edge struct {
@@ -240,6 +241,10 @@ func (b *Builder) FlowName() string {
 
 // FilterName returns the name of the filter being built, for messages and metrics: as configured, or else its kind's.
 func (b *Builder) FilterName() string { return b.name }
+
+// FilterID returns a text by which the filter being built is known across reloads, as long as neither its name nor its place
+// among those of the same name in its flow changes.
+func (b *Builder) FilterID() string { return fmt.Sprintf("%s/%s/%d", b.FlowName(), b.name, b.named[b.name]) }
 
 // Flow returns the flow called name, which may be built later. It reports a problem and returns nil if there is none.
 func (b *Builder) Flow(name string, node *conf.Node) *Flow {

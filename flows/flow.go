@@ -152,9 +152,9 @@ func (b *Builder) Define(list *conf.Node) {
 		}
 	}
 	for _, p := range todo {
-		b.flow = p.flow
+		b.flow, b.named = p.flow, map[string]int{}
 		p.flow.links = b.links(p.flow, p.filters)
-		b.flow = nil
+		b.flow, b.named = nil, nil
 	}
 	if b.refuseCycles() {
 		return
@@ -219,6 +219,7 @@ func (b *Builder) link(f *Flow, n *conf.Node) *link {
 		b.node = n
 	}
 	b.name = l.name
+	b.named[l.name]++
 	l.filter = k.build(b, h.params)
 	b.node, b.name = nil, ""
 	if l.filter == nil || !h.enabled {

@@ -2,6 +2,8 @@ package generation
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,11 +122,11 @@ var indexMember = []byte(`"_index"`)
 // answered returns the indices that the answer to a write names, and whether it names any. What looks like a name inside of a
 // document that the answer holds is taken for one too.
 func answered(body []byte) (names []string, ok bool) {
-	last := []byte(nil)
+	seen := map[string]bool{}
 	for {
 		i := bytes.Index(body, indexMember)
 		if i < 0 {
-			return names, len(names) > 0
+			return slices.Collect(maps.Keys(seen)), len(seen) > 0
 		}
 		body = bytes.TrimLeft(body[i+len(indexMember):], " \t\r\n")
 		if len(body) == 0 || body[0] != ':' {
@@ -142,11 +144,9 @@ func answered(body []byte) (names []string, ok bool) {
 		if bytes.IndexByte(name, '\\') >= 0 {
 			return nil, false // no index is called so
 		}
-		if bytes.Equal(name, last) {
-			continue
+		if !seen[string(name)] {
+			seen[string(name)] = true
 		}
-		last = name
-		names = append(names, string(name))
 	}
 }
 
@@ -158,24 +158,20 @@ func (w *Write) asked() (names []string, ok bool) {
 	}
 	var s bulk.Scanner
 	s.Reset(w.Body)
-	last, otherwise := "", string(api.DecodeSegment(nil, w.Call.Index))
+	seen, otherwise := map[string]bool{}, api.DecodeSegment(nil, w.Call.Index)
 	for s.Next() {
 		name := otherwise
 		if index := s.Action().Index; index != nil {
-			if last == string(index) {
-				continue
-			}
-			name = string(index)
+			name = index
 		}
-		if name == "" {
+		if len(name) == 0 {
 			return nil, false
 		}
-		if name != last {
-			names = append(names, name)
-			last = name
+		if !seen[string(name)] {
+			seen[string(name)] = true
 		}
 	}
-	return names, s.Err() == nil && len(names) > 0
+	return slices.Collect(maps.Keys(seen)), s.Err() == nil && len(seen) > 0
 }
 
 // changed counts a change of the indices with these names, which may be patterns; of all if there are none. visible says

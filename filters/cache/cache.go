@@ -7,7 +7,8 @@ import (
 
 // Config is the configuration of cache.
 type Config struct {
-	// How long an answer is given, within a tenth more or less.
+	// How long an answer is given, within a tenth more or less, counted from when the node was asked. After a reload it counts for
+	// answers that were stored before, too.
 	TTL conf.Duration `conf:"ttl" min:"1ms"`
 	// How long an answer is given whose search counts time from now; never longer than ttl.
 	NowTTL conf.Duration `conf:"now_ttl" min:"1ms"`
@@ -60,7 +61,7 @@ func Cache() flows.Factory[Config] {
 				lookup: lookup{
 					options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1, stale: c.Stale.build(), proof: c.Proof,
 				},
-				storing: newStoring(c.TTL, c.NowTTL, -1, c.MaxEntry, c.Stored.Tags,
+				storing: newStoring(b, c.TTL, c.NowTTL, -1, c.MaxEntry, c.Stored.Tags,
 					limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries, pool: c.Stored.Pool}),
 			}
 			f.keep = &f.storing
@@ -74,13 +75,16 @@ func Cache() flows.Factory[Config] {
 
 // Start implements flows.Starter.
 func (f *cache) Start(rt *flows.Runtime) error {
-	if err := f.start(rt); err != nil {
+	if err := f.lookup.start(rt); err != nil {
 		return err
 	}
 	return f.storing.start(rt)
 }
 
 // Stop implements flows.Stopper.
-func (f *cache) Stop() { f.stop() }
+func (f *cache) Stop() {
+	f.lookup.stop()
+	f.storing.stop()
+}
 
 func (f *cache) Serve(x *flows.Exchange, next flows.Handler) error { return f.serve(x, next) }

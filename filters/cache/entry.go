@@ -22,7 +22,9 @@ type Entry struct {
 	gzip   []byte    // body compressed, or nil
 	source *source   // nil unless it was stored
 	asked  time.Time // when the node was asked: the answer is as old as that
-	fresh  time.Time // until when it may be given without proof
+	rule   *rule     // for how long it may be given without proof; nil unless it was stored
+	spread int       // in thousandths, what is added to that
+	moves  bool      // with the clock
 	stamp  generation.Stamp
 	timed  bool // no proof makes it live longer
 
@@ -33,18 +35,22 @@ type Entry struct {
 	renewed atomic.Int64
 }
 
-// newEntry copies the answer of x.
-func newEntry(x *flows.Exchange, body []byte, asked time.Time) *Entry {
+// maxSpread is the largest spread, a tenth.
+const maxSpread = 100
+
+// newEntry copies the answer of x, whose body consists of two parts.
+func newEntry(x *flows.Exchange, front, end []byte, asked time.Time) *Entry {
 	e := &Entry{status: x.Response.Status, asked: asked}
-	size, fields := len(body), 0
+	length := len(front) + len(end)
+	size, fields := length, 0
 	for _, f := range x.Response.Header.Fields() {
 		if kept(f.Name, e.status) {
 			size += len(f.Name) + len(f.Value)
 			fields++
 		}
 	}
-	buf := append(make([]byte, 0, size), body...)
-	e.body = buf[:len(body):len(body)]
+	buf := append(append(make([]byte, 0, size), front...), end...)
+	e.body = buf[:length:length]
 	e.fields = make([]wire.Field, 0, fields)
 	for _, f := range x.Response.Header.Fields() {
 		if kept(f.Name, e.status) {
@@ -77,7 +83,7 @@ func failure(x *flows.Exchange, asked time.Time) *Entry {
 	if err != nil {
 		return nil
 	}
-	return newEntry(x, body, asked)
+	return newEntry(x, body, nil, asked)
 }
 
 // kept tells whether a field of an answer may be given to other callers. Everything that is not known to be the same for
@@ -111,6 +117,18 @@ func (e *Entry) weight() int64 {
 
 // age returns how old the answer is.
 func (e *Entry) age(now time.Time) time.Duration { return max(0, now.Sub(e.asked)) }
+
+// life returns how old the answer may become without proof, as the configuration in force says.
+func (e *Entry) life() time.Duration {
+	ttl := e.rule.current.Load().of(e.moves)
+	if e.stamp.Dirty() {
+		return min(ttl, generation.Settle)
+	}
+	return ttl + ttl/1000*time.Duration(e.spread)
+}
+
+// left returns for how long e may still be given without proof; below 0 that is over.
+func (e *Entry) left(now time.Time) time.Duration { return e.life() - now.Sub(e.asked) }
 
 var (
 	opaqueID        = []byte("X-Opaque-Id")

@@ -52,7 +52,7 @@ type KeptEntry struct {
 
 func describe(key query.Key, e *Entry, now time.Time) KeptEntry {
 	k := KeptEntry{
-		Key: hex.EncodeToString(key[:]), Hits: e.hits.Load(), Age: e.age(now).Seconds(), TTL: e.fresh.Sub(now).Seconds(),
+		Key: hex.EncodeToString(key[:]), Hits: e.hits.Load(), Age: e.age(now).Seconds(), TTL: e.left(now).Seconds(),
 		Bytes: e.weight(), Gzip: e.gzip != nil, Proven: !e.timed && e.stamp.Proven(now), Changed: e.stamp.Changed(),
 	}
 	if o := e.source; o != nil {
@@ -173,7 +173,7 @@ func (l *lookup) explainSearch(x *flows.Exchange, t *ticket, r *query.Request) E
 	}
 	e.AgeBounds = string(v.TTLOnly)
 	if l.keep != nil {
-		e.TTL = l.keep.longest(&v).String()
+		e.TTL = l.keep.lifetime.of(v.NowBound).String()
 	}
 	if l.shared == nil {
 		return e

@@ -288,7 +288,7 @@ func TestRefusalOfTheLeaderIsItsOwn(t *testing.T) {
 			t.Error("a refusal left a flight or a mark")
 		}
 		l := &lookup{shared: s}
-		refused := &ticket{shared: s, why: reasonUnanswered}
+		refused := &ticket{shared: s, wanted: wanted{why: reasonUnanswered}}
 		l.land(x, refused, f, errLimited, true)
 		if f.err != nil || f.serves(&refused.verdict.Dropped) {
 			t.Error("the refusal of the leader is given to others")

@@ -282,7 +282,7 @@ func (l *lookup) find(t *ticket) (e *Entry) {
 func (l *lookup) refusal(t *ticket, e *Entry, now time.Time) string {
 	age := e.age(now)
 	switch {
-	case l.outdated(e, age), !now.Before(e.fresh) && !l.proven(e, now):
+	case l.outdated(e, age), e.left(now) <= 0 && !l.proven(e, now):
 		return "stale"
 	case t.verdict.Refresh, t.verdict.MaxAge >= 0 && age > t.verdict.MaxAge:
 		return "request"
@@ -304,7 +304,7 @@ func (l *lookup) proven(e *Entry, now time.Time) bool {
 func (l *lookup) hit(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 	l.requests[outcomeHit].Inc()
 	l.give(x, t, e, now)
-	l.sayHit(x, t, e.age(now), e.fresh.Sub(now))
+	l.sayHit(x, t, e.age(now), e.left(now))
 }
 
 // sayHit says that x was answered by an entry of that age, which is fresh for left more or given since nothing has changed.
@@ -519,7 +519,6 @@ func (l *lookup) refused(status int) bool {
 // sayMiss says what became of an answer from below.
 func (l *lookup) sayMiss(x *flows.Exchange, t *ticket, fwd string) {
 	if t.stored {
-		l.shared.metrics.stored.Inc()
 		t.sayForward(x, fwd, "stored", "")
 		return
 	}

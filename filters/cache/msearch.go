@@ -30,17 +30,13 @@ type multi struct {
 
 // An item is one search of a multi.
 type item struct {
-	key     query.Key
-	verdict query.Verdict
-	index   []byte // as a path spells it
-	same    int    // the first item with the same key, or this one
+	wanted
+	index []byte // as a path spells it
+	same  int    // the first item with the same key, or this one
 
-	entry  *Entry  // its answer, if it is complete
 	answer []byte  // its answer as it came, for those without an entry
 	flight *flight // which it leads or waits for
 	leads  bool
-	stored bool
-	why    query.Reason // why it was not stored
 	from   origin
 }
 
@@ -324,37 +320,25 @@ func (m *multi) takeApart(x *flows.Exchange) bool {
 	return true
 }
 
-// offerMulti stores the complete answers among the items of the answer of x.
-func (k *storing) offerMulti(x *flows.Exchange, t *ticket) error {
-	m := t.multi
-	r, most := &x.Response, k.limit(t)
-	switch {
-	case x.Trace.Cluster != t.cluster:
-		t.why = reasonCluster
-		return nil
-	case r.Status != 200:
-		t.why = query.ReasonStatus
-		return nil
-	case r.Header.Has("warning"):
-		t.why = reasonWarning // nobody knows about which search
-		return nil
-	case r.Body.Len() > maxMerged:
-		t.why = reasonTooLarge
-		return nil
+// offerMulti stores the complete answers among the items of the answer of x. It returns why nothing of it is stored, and an
+// error only if the answer cannot be given to the client either.
+func (k *storing) offerMulti(x *flows.Exchange, t *ticket) (query.Reason, error) {
+	m, most := t.multi, k.limit(t)
+	if x.Response.Header.Has("warning") && x.Response.Status == 200 {
+		return reasonWarning, nil // nobody knows about which search
 	}
-	body, why, err := k.body(&r.Body, min(maxMerged, most*int64(len(m.asked))))
-	if t.why = why; why != "" || err != nil {
-		return err
+	body, why, err := k.answer(x, t, min(maxMerged, most*int64(len(m.asked))))
+	if why != "" || err != nil {
+		return why, err
 	}
 	answers, ok := query.Responses(body)
 	if !ok || len(answers) != len(m.asked) {
-		t.why = query.ReasonMalformed
-		return nil
+		return query.ReasonMalformed, nil
 	}
 	for n, i := range m.asked {
 		m.items[i].why = k.offerItem(x, t, n, answers[n], most)
 	}
-	return nil
+	return "", nil
 }
 
 // offerItem stores the answer to the n-th search that was asked for, if it is complete, or says why it does not.
@@ -372,22 +356,12 @@ func (k *storing) offerItem(x *flows.Exchange, t *ticket, n int, answer []byte, 
 	case int64(len(front)) >= most:
 		return reasonTooLarge
 	}
-	e := newEntry(x, append(append(make([]byte, 0, len(front)+len(end)), front...), end...), t.asked)
-	if ok, why := query.Complete("search", &it.verdict, x.Response.Status, &x.Response.Header, e.body); !ok {
+	// The status does not matter to it.
+	if ok, why := query.Complete("search", &it.verdict, 200, &x.Response.Header, answer); !ok {
 		return why
 	}
-	k.date(e, &it.verdict, t.ask.Stamp(n))
-	it.entry = e
-	if int64(len(e.body)) < max(k.least, t.least) {
-		return reasonTooSmall
-	}
 	search := query.Request{API: "search", Index: it.index, Body: m.searches.List[i].Body}
-	e.source = newSource(x, &search, &it.verdict, k.tags, time.Since(t.asked))
-	if it.stored = k.store.put(&it.key, e, t.epoch); !it.stored {
-		return reasonPurged
-	}
-	k.shared.metrics.stored.Inc()
-	return ""
+	return k.keep(x, t, &it.wanted, n, &search, front, end)
 }
 
 // landMulti ends the flights that m leads.
@@ -480,10 +454,10 @@ func (l *lookup) mergeHits(x *flows.Exchange, t *ticket, m *multi, now time.Time
 	x.Trace.Outcome = flows.Hit
 	m.reply(x)
 	oldest := m.items[0].entry
-	left := oldest.fresh.Sub(now)
+	left := oldest.left(now)
 	for i := range m.items {
 		e := m.items[m.items[i].same].entry
-		if left = min(left, e.fresh.Sub(now)); e.asked.Before(oldest.asked) {
+		if left = min(left, e.left(now)); e.asked.Before(oldest.asked) {
 			oldest = e
 		}
 	}

@@ -20,7 +20,8 @@ const (
 type SetCacheConfig struct {
 	// Kind of store: `otter`, `ristretto`, or `memory` and `ccache`, which both mean otter.
 	CacheType string `conf:"cache_type"`
-	// How long an answer is given, within a tenth more or less.
+	// How long an answer is given, within a tenth more or less, counted from when the node was asked. After a reload it counts for
+	// answers that were stored before, too.
 	CacheTTL conf.Duration `conf:"cache_ttl" min:"1ms"`
 	// How long an answer is given whose search counts time from now; never longer than cache_ttl.
 	NowTTL conf.Duration `conf:"now_ttl" min:"1ms"`
@@ -60,7 +61,7 @@ func SetCache() flows.Factory[SetCacheConfig] {
 			if kind == "" {
 				return nil
 			}
-			return &setCache{newStoring(c.CacheTTL, c.NowTTL, c.MinResponseSize, c.MaxResponseSize, c.Stored.Tags,
+			return &setCache{newStoring(b, c.CacheTTL, c.NowTTL, c.MinResponseSize, c.MaxResponseSize, c.Stored.Tags,
 				limits{kind: kind, maxBytes: int64(c.MaxCachedSize), maxItems: c.MaxCachedItem, pool: c.Stored.Pool})}
 		},
 		Examples: []flows.Example{{Title: "For half a minute", YAML: "- set_cache: {cache_ttl: 30s}"}},
@@ -85,8 +86,10 @@ func storeKind(b *flows.Builder, field, name string) string {
 	return ""
 }
 
-func newStoring(ttl, nowTTL conf.Duration, least, most conf.Bytes, tags []string, l limits) storing {
-	k := storing{ttl: ttl.Std(), nowTTL: nowTTL.Std(), least: int64(least), most: l.largest(), limits: l, tags: tags}
+func newStoring(b *flows.Builder, ttl, nowTTL conf.Duration, least, most conf.Bytes, tags []string, l limits) storing {
+	k := storing{
+		id: b.FilterID(), lifetime: lifetime{ttl.Std(), nowTTL.Std()}, least: int64(least), most: l.largest(), limits: l, tags: tags,
+	}
 	if most >= 0 {
 		k.most = min(k.most, int64(most))
 	}
@@ -95,6 +98,9 @@ func newStoring(ttl, nowTTL conf.Duration, least, most conf.Bytes, tags []string
 
 // Start implements flows.Starter.
 func (f *setCache) Start(rt *flows.Runtime) error { return f.start(rt) }
+
+// Stop implements flows.Stopper.
+func (f *setCache) Stop() { f.stop() }
 
 func (f *setCache) Serve(x *flows.Exchange, next flows.Handler) error {
 	if t := ticketOf.Get(x); t != nil && t.open && !t.offered && x.Response.Answered() {

@@ -61,13 +61,13 @@ const (
 // renewsAhead tells whether e, which answers requests, is to be renewed before its time is over. An answer that is known to
 // be what a node would say needs no renewal.
 func (l *lookup) renewsAhead(e *Entry, now time.Time) bool {
-	left := e.fresh.Sub(now)
+	left := e.left(now)
 	return l.stale.ahead > 0 && 0 < left && left <= l.stale.ahead && e.hits.Load() >= hotHits && !l.proven(e, now)
 }
 
 // mayGive tells whether e may be given within a window behind its time.
 func (l *lookup) mayGive(t *ticket, e *Entry, now time.Time, window time.Duration) bool {
-	return window > 0 && !l.outdated(e, e.age(now)) && now.Before(e.fresh.Add(window)) && !t.verdict.Refresh &&
+	return window > 0 && !l.outdated(e, e.age(now)) && e.left(now) > -window && !t.verdict.Refresh &&
 		(t.verdict.MaxAge < 0 || e.age(now) <= t.verdict.MaxAge)
 }
 
@@ -75,7 +75,7 @@ func (l *lookup) mayGive(t *ticket, e *Entry, now time.Time, window time.Duratio
 func (l *lookup) giveStale(x *flows.Exchange, t *ticket, e *Entry, now time.Time, detail string) {
 	l.requests[outcomeStale].Inc()
 	l.give(x, t, e, now)
-	t.sayHit(x, e.age(now), e.fresh.Sub(now), detail)
+	t.sayHit(x, e.age(now), e.left(now), detail)
 }
 
 // rescue answers x with an answer whose time is over, if there is one that may be given when the cluster fails.

@@ -5,22 +5,23 @@ import (
 	"time"
 
 	"weir/elastic"
-	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
 )
 
 // storing is the part of a cache that stands below the upstream filter: it judges answers and stores them.
 type storing struct {
-	ttl    time.Duration
-	nowTTL time.Duration // of answers that move with the clock
-	least  int64         // bytes of an answer that is stored
-	most   int64
-	limits limits
-	tags   []string
+	id       string // of the filter, over reloads
+	lifetime lifetime
+	least    int64 // bytes of an answer that is stored
+	most     int64
+	limits   limits
+	tags     []string
 
 	shared *shared
 	store  *store
+	rule   *rule
+	leave  func() // the rule
 	budget *flows.Budget
 }
 
@@ -30,9 +31,31 @@ func (k *storing) start(rt *flows.Runtime) error {
 	if k.shared, err = sharedOf(rt); err != nil {
 		return err
 	}
-	k.budget = rt.Budget
-	k.store, err = k.shared.store(rt, k.limits)
-	return err
+	if k.store, err = k.shared.store(rt, k.limits); err != nil {
+		return err
+	}
+	if k.rule, err = ruleOf(rt, k.id); err != nil {
+		return err
+	}
+	k.leave, k.budget = k.rule.use(k.lifetime), rt.Budget
+	return nil
+}
+
+func (k *storing) stop() {
+	if k.leave != nil {
+		k.leave()
+		k.leave = nil
+	}
+}
+
+// A wanted is a request that has a key, or one of several in it, and what became of its answer.
+type wanted struct {
+	key     query.Key
+	verdict query.Verdict
+
+	entry  *Entry       // a complete answer, even if it was not stored
+	stored bool         // it was
+	why    query.Reason // why it was not
 }
 
 // offer stores the answer of x if it is complete. It returns an error only if the answer cannot be given to the client
@@ -46,14 +69,17 @@ func (k *storing) offer(x *flows.Exchange, t *ticket) (err error) {
 	}()
 	t.offered = true
 	if t.multi != nil {
-		return k.offerMulti(x, t)
+		t.why, err = k.offerMulti(x, t)
+		return err
 	}
-	if t.why, err = k.judge(x, t); t.why == "" {
-		t.entry.source = newSource(x, &t.request, &t.verdict, k.tags, time.Since(t.asked))
-		if t.stored = k.store.put(&t.key, t.entry, t.epoch); !t.stored {
-			t.why = reasonPurged
+	body, why, err := k.answer(x, t, k.limit(t))
+	if why == "" && err == nil {
+		_, why = query.Complete(t.request.API, &t.verdict, 200, &x.Response.Header, body)
+		if why == "" {
+			why = k.keep(x, t, &t.wanted, 0, &t.request, body, nil)
 		}
 	}
+	t.why = why
 	return err
 }
 
@@ -65,37 +91,37 @@ func (k *storing) limit(t *ticket) int64 {
 	return k.most
 }
 
-// judge makes the entry of the ticket, or returns why the answer is not stored. A complete answer has an entry although it
-// is too small to be stored.
-func (k *storing) judge(x *flows.Exchange, t *ticket) (query.Reason, error) {
-	r, most := &x.Response, k.limit(t)
-	switch {
+// answer returns the whole body of the answer of x, or why nothing of it is stored.
+func (k *storing) answer(x *flows.Exchange, t *ticket, most int64) ([]byte, query.Reason, error) {
+	switch r := &x.Response; {
 	case x.Trace.Cluster != t.cluster:
-		return reasonCluster, nil
+		return nil, reasonCluster, nil
 	case r.Status != 200:
-		return query.ReasonStatus, nil
+		return nil, query.ReasonStatus, nil
 	case r.Body.Len() > most:
-		return reasonTooLarge, nil
+		return nil, reasonTooLarge, nil
 	}
-	body, why, err := k.body(&r.Body, most)
-	if why != "" || err != nil {
-		return why, err
-	}
-	if ok, why := query.Complete(t.request.API, &t.verdict, r.Status, &r.Header, body); !ok {
-		return why, nil
-	}
-	t.entry = newEntry(x, body, t.asked)
-	k.date(t.entry, &t.verdict, t.ask.Stamp(0))
-	if int64(len(body)) < max(k.least, t.least) {
-		return reasonTooSmall, nil
-	}
-	return "", nil
+	return k.body(&x.Response.Body, most)
 }
 
-// date says for how long e may be given.
-func (k *storing) date(e *Entry, v *query.Verdict, stamp generation.Stamp) {
-	e.stamp, e.timed = stamp, v.TTLOnly != ""
-	e.fresh = time.Now().Add(k.life(v, &stamp))
+// keep makes the entry of w, whose complete answer consists of two parts, and stores it. It returns why it does not. r is the
+// request of w, and part where the ticket's ask has the stamp of its indices.
+func (k *storing) keep(x *flows.Exchange, t *ticket, w *wanted, part int, r *query.Request, front, end []byte) query.Reason {
+	e := newEntry(x, front, end, t.asked)
+	e.rule, e.moves, e.timed = k.rule, w.verdict.NowBound, w.verdict.TTLOnly != ""
+	e.stamp = t.ask.Stamp(part)
+	// What was stored together, when a dashboard was opened, is not to be asked for together again.
+	e.spread = rand.N(2*maxSpread+1) - maxSpread
+	w.entry = e
+	if int64(len(e.body)) < max(k.least, t.least) {
+		return reasonTooSmall
+	}
+	e.source = newSource(x, r, &w.verdict, k.tags, time.Since(t.asked))
+	if w.stored = k.store.put(&w.key, e, t.epoch); !w.stored {
+		return reasonPurged
+	}
+	k.shared.metrics.stored.Inc()
+	return ""
 }
 
 // body returns the whole body of an answer, or why it is passed on as a stream.
@@ -120,22 +146,4 @@ func (k *storing) body(b *flows.Body, most int64) ([]byte, query.Reason, error) 
 		return nil, reasonTooLarge, nil
 	}
 	return body, "", nil
-}
-
-// longest returns how long an answer is given, as configured.
-func (k *storing) longest(v *query.Verdict) time.Duration {
-	if v.NowBound {
-		return min(k.ttl, k.nowTTL)
-	}
-	return k.ttl
-}
-
-// life returns how long an answer may be given. It differs by up to a tenth, so that what was stored together, when a
-// dashboard was opened, is not asked for together again.
-func (k *storing) life(v *query.Verdict, stamp *generation.Stamp) time.Duration {
-	ttl := k.longest(v)
-	if stamp.Dirty() {
-		return min(ttl, generation.Settle)
-	}
-	return ttl - ttl/10 + rand.N(ttl/5+1)
 }

@@ -14,8 +14,7 @@ type ticket struct {
 	shared  *shared
 	busy    bool // a cache filter is at work on the exchange
 	request query.Request
-	key     query.Key
-	verdict query.Verdict
+	wanted
 	accepts codings
 	store   *store // in which an entry was found
 	cluster string // that is to answer
@@ -30,9 +29,6 @@ type ticket struct {
 	// What became of the answer.
 	open    bool // it may be offered to the cache
 	offered bool
-	stored  bool
-	entry   *Entry       // a complete answer, even if it was not stored
-	why     query.Reason // why it was not stored
 
 	scratch []byte // what is written into the exchange
 	address [16]byte
@@ -64,8 +60,8 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 func (t *ticket) Release() {
 	t.ask.Reset()
 	t.accepts, t.store, t.cluster, t.multi, t.past = codings{}, nil, "", nil, nil
-	t.busy, t.request, t.key, t.verdict, t.asked, t.least, t.most = false, query.Request{}, query.Key{}, query.Verdict{}, time.Time{}, 0, 0
-	t.open, t.offered, t.stored, t.entry, t.why = false, false, false, nil, ""
+	t.busy, t.request, t.wanted, t.asked, t.least, t.most = false, query.Request{}, wanted{}, time.Time{}, 0, 0
+	t.open, t.offered = false, false
 	t.scratch, t.address = t.scratch[:0], [16]byte{}
 	t.shared.tickets.Put(t)
 }
