@@ -37,7 +37,7 @@ type ElasticsearchConfig struct {
 	// Longest wait for a node with room; then 429.
 	WaitTimeout conf.Duration `conf:"wait_timeout"`
 	// Largest answer that is passed on; a larger one is refused with 502, or cut off if it did not announce its length.
-	// -1 is no limit.
+	// -1 and 0 are no limit.
 	MaxResponseSize conf.Bytes `conf:"max_response_size" min:"-1"`
 	// Time until an answer must begin; then 504. 0 is no limit. It never applies to calls that run long by nature, such
 	// as _forcemerge, _reindex, _update_by_query and snapshots.
@@ -466,7 +466,7 @@ func (f *target) path(x *flows.Exchange, c *call) []byte {
 // response makes the node's answer the response.
 func (f *elasticsearch) response(x *flows.Exchange, c *call) error {
 	limit := int64(f.config.MaxResponseSize)
-	if limit >= 0 && c.resp.Length > limit && string(x.Request.Method) != "HEAD" {
+	if limit > 0 && c.resp.Length > limit && string(x.Request.Method) != "HEAD" {
 		return elastic.Errorf(502, "content_too_long_exception",
 			"the answer of node [%s] has %d bytes, over the limit of %d", c.Node, c.resp.Length, limit)
 	}
@@ -476,7 +476,7 @@ func (f *elasticsearch) response(x *flows.Exchange, c *call) error {
 		x.Response.Header.Add(field.Name, field.Value)
 	}
 	switch {
-	case c.resp.Stream != nil && limit >= 0 && c.resp.Length < 0:
+	case c.resp.Stream != nil && limit > 0 && c.resp.Length < 0:
 		x.Response.Body.ReplaceStream(&limited{c.resp.Stream, limit}, -1)
 	case c.resp.Stream != nil:
 		x.Response.Body.ReplaceStream(c.resp.Stream, c.resp.Length)

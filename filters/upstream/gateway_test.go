@@ -227,3 +227,27 @@ func TestTimeoutsThatMakeNoSense(t *testing.T) {
 	f(", timeouts: {first_byte: {reindex: 1h}}", `unknown field "reindex"`)
 	f(", timeouts: {connect: -1s}", "-1s")
 }
+
+// TestLongestAnswer has nodes send 2,000 bytes, with a length or without one.
+func TestLongestAnswer(t *testing.T) {
+	body := []byte(`{"took":1,"hits":"` + strings.Repeat("x", 2000) + `"}`)
+	es := estest.New(t, estest.Options{})
+	es.Inject(estest.Fault{Path: "/i/_search", Body: body})
+	es.Inject(estest.Fault{Path: "/j/_search", Body: body, Chunk: 100})
+	f := func(filter, index string, wantStatus int) {
+		t.Helper()
+		addr, _ := gateway(t, endpoints(es.URL()), filter)
+		resp, got := ask(t, addr, request("POST", "/"+index+"/_search", "{}"))
+		if resp.StatusCode != wantStatus || wantStatus == 200 && got != string(body) || wantStatus == 502 && !strings.Contains(got, "over the limit of 1024") {
+			t.Errorf("%s: status %d, want %d: %s", filter, resp.StatusCode, wantStatus, got)
+		}
+	}
+	for _, index := range []string{"i", "j"} {
+		f("", index, 200)
+		f(", max_response_size: -1", index, 200)
+		f(", max_response_size: 0", index, 200)
+		f(", max_response_size: 1mb", index, 200)
+	}
+	f(", max_response_size: 1kb", "i", 502)
+	f(", max_response_size: 1kb", "j", 502)
+}
