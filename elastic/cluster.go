@@ -68,7 +68,7 @@ type Cluster struct {
 	deps    Deps
 	logger  *slog.Logger
 	auth    atomic.Pointer[string] // value of Authorization for the gateway's own calls, or empty
-	files   tlsFiles               // as they were read last
+	files   tlsFiles               // as all nodes were last told to use
 	seeds   []*node
 	lookups []Endpoint // that stand for several nodes
 	// clientHost is set if nodes get the Host of the client.
@@ -83,8 +83,9 @@ type Cluster struct {
 	weights sync.Map                 // of nodes by address, in place of the configured ones
 	warned  sync.Map                 // causes of warnings that were given once
 
-	discovering sync.Mutex // held by a search for nodes; guards the field below
+	discovering sync.Mutex // held by a search for nodes; guards the fields below
 	resolved    []*listed  // what lookups found
+	absent      absentees
 
 	left    atomic.Int64  // when a node last left, in nanoseconds of the epoch
 	kick    chan struct{} // asks for discovery before its time
@@ -108,7 +109,8 @@ type node struct {
 	host     []byte
 	base     []byte
 	id       atomic.Pointer[string] // node id, once known
-	metrics  *nodeMetrics
+	metrics  *nodeMetrics           // nil until it is a member
+	files    tlsFiles               // that its connections use; of refresh alone once it is a member
 	title    atomic.Pointer[string] // its name in the cluster, once known
 	stranger atomic.Bool            // it belongs to another cluster
 	pending  pending
@@ -165,7 +167,7 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 		}
 		n.seed = true
 		k.seeds = append(k.seeds, n)
-		members = append(members, k.picker.NewMember(n.name, n, k.weight(n.name)))
+		members = append(members, k.newMember(n))
 	}
 	k.picker.Set(members)
 	// From here on nothing fails: the numbers of a cluster that is at work are not to be those of one that never was.
@@ -181,17 +183,20 @@ func (k *Cluster) newNode(e Endpoint) (*node, error) {
 		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.IdleReadTimeout, DialTimeout: k.options.DialTimeout,
 		MinRate: k.options.MinRate, MinRateWindow: k.options.MinRateWindow, IdleTimeout: k.options.IdleTimeout, MaxAge: k.options.MaxAge, Dial: k.deps.Dial, Now: k.deps.Now,
 	}
-	var own *tls.Config
+	var (
+		own   *tls.Config
+		files tlsFiles
+		err   error
+	)
 	if e.TLS {
-		files, err := k.readTLS()
-		if err != nil {
+		if files, err = k.readTLS(); err != nil {
 			return nil, err
 		}
 		if o.TLS, own, err = k.tlsConfigs(e, files); err != nil {
 			return nil, err
 		}
 	}
-	n := &node{endpoint: e, pool: transport.New(o), name: e.Addr, host: []byte(e.Host), base: []byte(e.Base)}
+	n := &node{endpoint: e, files: files, pool: transport.New(o), name: e.Addr, host: []byte(e.Host), base: []byte(e.Base)}
 	if k.config.Host != hostUpstream && k.config.Host != hostClient {
 		n.host = []byte(k.config.Host)
 	}
@@ -200,7 +205,6 @@ func (k *Cluster) newNode(e Endpoint) (*node, error) {
 		o.TLS = own
 		n.own = transport.New(o)
 	}
-	n.metrics = k.metrics.node(n)
 	return n, nil
 }
 
@@ -231,7 +235,9 @@ func (k *Cluster) Close() {
 func (n *node) close() {
 	n.pool.Close()
 	n.own.Close()
-	n.metrics.forget()
+	if n.metrics != nil {
+		n.metrics.forget()
+	}
 }
 
 // Name returns the cluster's name.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
+	"slices"
 
 	"weir/elastic/transport"
 )
@@ -111,7 +112,7 @@ func (k *Cluster) refresh() {
 		k.warned.Delete("credentials")
 	}
 	files, err := k.readTLS()
-	if err == nil && !files.equal(k.files) {
+	if err == nil {
 		err = k.renewTLS(files)
 	}
 	if err != nil {
@@ -121,16 +122,17 @@ func (k *Cluster) refresh() {
 	k.warned.Delete("certificates")
 }
 
-// renewTLS has all further connections use files.
+// renewTLS has all further connections use files. Each node is looked at by itself: one that has just joined may have been made
+// with older ones.
 func (k *Cluster) renewTLS(files tlsFiles) error {
-	nodes := append([]*node(nil), k.seeds...)
+	nodes := slices.Clone(k.seeds)
 	for _, m := range k.picker.Members() {
 		if !m.Node.seed {
 			nodes = append(nodes, m.Node)
 		}
 	}
 	for _, n := range nodes {
-		if !n.endpoint.TLS {
+		if !n.endpoint.TLS || n.files.equal(files) {
 			continue
 		}
 		pool, own, err := k.tlsConfigs(n.endpoint, files)
@@ -141,8 +143,11 @@ func (k *Cluster) renewTLS(files tlsFiles) error {
 		if own != nil {
 			n.own.SetTLS(own)
 		}
+		n.files = files
 	}
-	k.files = files
-	k.logger.Info("certificates have changed")
+	if !files.equal(k.files) {
+		k.files = files
+		k.logger.Info("certificates have changed")
+	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -200,6 +201,36 @@ func TestCertificatesAndCredentialsAreReadAgain(t *testing.T) {
 	authority.write(t, "third", certFile, keyFile)
 	write("third")
 	f("third", "ApiKey third")
+}
+
+// TestCertificatesChangeWhileANodeJoins has a node made with the files from before, and become a member after the others have
+// been told of new ones.
+func TestCertificatesChangeWhileANodeJoins(t *testing.T) {
+	authority := newIssuer(t)
+	dir := t.TempDir()
+	certFile, keyFile, caFile := filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem"), filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.cert.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	authority.write(t, "first", certFile, keyFile)
+	seed, _ := authority.pki(t)
+	url, user := authority.pki(t)
+	k := openWith(t, fmt.Sprintf(", discovery: {enabled: false}, tls: {ca_file: %s, cert_file: %s, key_file: %s}", caFile, certFile, keyFile), nil, seed)
+	e, err := ParseEndpoint(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := k.newNode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority.write(t, "second", certFile, keyFile)
+	k.refresh()
+	k.picker.Set(append(slices.Clone(k.picker.Members()), k.newMember(n)))
+	k.refresh()
+	if _, err := k.probe(t.Context(), n); err != nil || user("/") != "second" {
+		t.Errorf("%v, the node sees %q", err, user("/"))
+	}
 }
 
 // TestCredentialsWithSpecialCharacters sends what would break headers, addresses or YAML if it were not encoded.

@@ -78,17 +78,18 @@ func (k *Cluster) discoverOnce() bool {
 	defer k.discovering.Unlock()
 	ctx, cancel := context.WithTimeout(k.ctx, 10*time.Second)
 	defer cancel()
+	k.absent.next()
 	var asked sync.WaitGroup
 	for _, s := range k.seeds {
 		asked.Go(func() { k.identify(ctx, s) })
 	}
 	asked.Wait()
-	if k.nodeIDs.Load() == nil || !k.options.Discovery.Enabled {
-		k.noteIDs(nil)
-	}
 	resolved := k.resolve(ctx)
 	if len(k.lookups) > 0 {
 		k.admitResolved(ctx)
+	}
+	if k.nodeIDs.Load() == nil || !k.options.Discovery.Enabled {
+		k.noteIDs(nil)
 	}
 	if !k.options.Discovery.Enabled {
 		return resolved
@@ -113,10 +114,18 @@ func (k *Cluster) identify(ctx context.Context, s *node) {
 	if _, err := k.probe(ctx, s); err != nil {
 		return
 	}
-	list, err := k.askNodes(ctx, s, []string{"_local"})
-	if err == nil && len(list) == 1 {
-		s.id.Store(&list[0].id)
+	if id := k.askID(ctx, s); id != "" {
+		s.id.Store(&id)
 	}
+}
+
+// askID asks a node for its id, which is empty if it does not say.
+func (k *Cluster) askID(ctx context.Context, n *node) string {
+	list, err := k.askNodes(ctx, n, []string{"_local"})
+	if err != nil || len(list) != 1 {
+		return ""
+	}
+	return list[0].id
 }
 
 // root is what a node answers to GET /.
@@ -128,7 +137,10 @@ type root struct {
 	} `json:"version"`
 }
 
-var errOtherCluster = errors.New("it belongs to another cluster")
+var (
+	errOtherCluster = errors.New("it belongs to another cluster")
+	errNoCluster    = errors.New("it does not say which cluster it belongs to")
+)
 
 // probe asks a node for its root, which needs no rights on most clusters: 200, 401 and 403 all mean that it is alive.
 // The error says that it is not, or that it is another cluster's. The first cluster that answered is the cluster.
@@ -164,18 +176,6 @@ func (k *Cluster) probe(ctx context.Context, n *node) (uuid string, err error) {
 	return r.ClusterUUID, errOtherCluster
 }
 
-// onNode sends the calls of esapi to one node.
-type onNode struct {
-	k *Cluster
-	n *node
-}
-
-// Perform implements esapi.Transport.
-func (o onNode) Perform(req *http.Request) (*http.Response, error) {
-	resp, _, err := o.k.performOn(req.Context(), o.n, req)
-	return resp, err
-}
-
 // A listed node is what the cluster says of one of its nodes.
 type listed struct {
 	id         string // empty until it is known, for one that a lookup found
@@ -195,7 +195,7 @@ func (k *Cluster) listNodes(ctx context.Context) ([]listed, error) {
 			asked = append(asked, m.Node)
 		}
 	}
-	err := errNoNode
+	err := balance.ErrNoMember
 	for _, n := range append(asked, k.seeds...) {
 		var list []listed
 		if list, err = k.askNodes(ctx, n, nil); err == nil {
@@ -297,134 +297,6 @@ func publishedAddress(text string) (addr, host string, ok bool) {
 		return "", "", false
 	}
 	return net.JoinHostPort(h, port), host, true
-}
-
-// admit makes the listed nodes that answer a probe the cluster's nodes. Configured ones always stay; a listed node that
-// is one of them does not count twice.
-func (k *Cluster) admit(ctx context.Context, list []listed) {
-	exclude := &k.options.Discovery.Exclude
-	serving := slices.DeleteFunc(slices.Clone(list), func(l listed) bool { return !l.serves() || exclude.excludes(l) })
-	if len(serving) == 0 {
-		serving = list // a filter that leaves nothing is wrong (elastic/go-elasticsearch#256)
-	}
-	current := k.picker.Members()
-	keep := k.admitSeeds(current, serving, list)
-	for _, l := range k.resolved {
-		if l.id == "" || !contains(list, l.id) || contains(serving, l.id) {
-			keep = k.join(ctx, keep, current, l)
-		}
-	}
-	for i := range serving {
-		keep = k.join(ctx, keep, current, &serving[i])
-	}
-	if len(keep) == 0 {
-		keep = k.admitSeeds(current, nil, nil) // better a node of the wrong kind than none
-	}
-	k.describe(keep, list)
-	k.replace(current, keep)
-}
-
-// admitResolved adds the nodes that lookups have found. Without discovery they are all that there are besides the
-// configured ones; with it, others leave when the cluster no longer lists them.
-func (k *Cluster) admitResolved(ctx context.Context) {
-	current := k.picker.Members()
-	keep := k.admitSeeds(current, nil, nil)
-	for _, l := range k.resolved {
-		keep = k.join(ctx, keep, current, l)
-	}
-	if k.options.Discovery.Enabled || len(keep) == 0 {
-		for _, m := range current {
-			if !slices.Contains(keep, m) {
-				keep = append(keep, m)
-			}
-		}
-	}
-	k.replace(current, keep)
-}
-
-// join returns members with the node l, unless it is one of them already or does not answer as a node of the cluster. One
-// that is in use now is not asked again.
-func (k *Cluster) join(ctx context.Context, members, current []*member, l *listed) []*member {
-	if find(members, *l) != nil {
-		return members
-	}
-	if m := find(current, *l); m != nil {
-		return append(members, m)
-	}
-	n, err := k.newNode(l.endpoint)
-	if err != nil {
-		k.warnOnce("node "+l.endpoint.Addr, "listed node cannot be used", "node", l.endpoint.Addr, "error", err)
-		return members
-	}
-	uuid, err := k.probe(ctx, n)
-	// A lookup is the operator's word, and may stand for a cluster that does not let the gateway look into it.
-	if err != nil || uuid == "" && l.source == "" {
-		n.close()
-		k.warnOnce("node "+l.endpoint.Addr, "listed node does not answer where it says it is; not used", "node", l.endpoint.Addr, "error", err)
-		return members
-	}
-	if l.id == "" {
-		if list, err := k.askNodes(ctx, n, []string{"_local"}); err == nil && len(list) == 1 {
-			l.id = list[0].id
-		}
-		if l.id != "" && find(members, *l) != nil {
-			n.close()
-			return members
-		}
-	}
-	if l.id != "" {
-		n.id.Store(&l.id)
-	}
-	k.warned.Delete("node " + l.endpoint.Addr)
-	k.logger.Info("node found", "node", n.name)
-	return append(members, k.picker.NewMember(n.name, n, k.weight(n.name)))
-}
-
-// admitSeeds returns the members of configured nodes. One that the cluster lists with a role that takes no traffic is
-// left out if others are there; one of another cluster is left out always.
-func (k *Cluster) admitSeeds(current []*member, serving, list []listed) []*member {
-	var out []*member
-	for _, s := range k.seeds {
-		id := s.id.Load()
-		if id != nil && contains(list, *id) && !contains(serving, *id) {
-			continue
-		}
-		i := slices.IndexFunc(current, func(m *member) bool { return m.Node == s })
-		if i >= 0 {
-			out = append(out, current[i])
-			continue
-		}
-		out = append(out, k.picker.NewMember(s.name, s, k.weight(s.name)))
-	}
-	return out
-}
-
-func contains(list []listed, id string) bool {
-	return slices.ContainsFunc(list, func(l listed) bool { return l.id == id })
-}
-
-// find returns the member that is l: at its address, or with its id.
-func find(members []*member, l listed) *member {
-	for _, m := range members {
-		id := m.Node.id.Load()
-		if m.Node.endpoint.Addr == l.endpoint.Addr || id != nil && *id == l.id && l.id != "" {
-			return m
-		}
-	}
-	return nil
-}
-
-// replace puts the members keep in the place of current, and closes the pools of those that left.
-func (k *Cluster) replace(current, keep []*member) {
-	k.picker.Set(keep)
-	for _, m := range current {
-		if !slices.Contains(keep, m) && !m.Node.seed {
-			k.logger.Info("node left", "node", m.Name)
-			k.left.Store(k.deps.Now().UnixNano())
-			k.look()
-			m.Node.close()
-		}
-	}
 }
 
 // watch looks at every node again and again: one that is out comes back when it answers, one that does not answer goes

@@ -82,8 +82,11 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 		}
 		var v verdict
 		v, err = k.try(m, r, target, resp)
-		if v == stop && (err == nil || r.Cancel != nil && r.Cancel.Fired()) {
-			return err
+		if v == stop && err == nil {
+			return nil
+		}
+		if v == stop && r.Cancel != nil && r.Cancel.Fired() {
+			return k.failure(r, err)
 		}
 		if m = k.next(r, v, resp); m == nil {
 			break
@@ -95,7 +98,7 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 	if resp.Status != 0 {
 		return nil // what a node said goes before what we would say of another one
 	}
-	return err
+	return k.failure(r, err)
 }
 
 // first chooses the node of the first attempt, and waits for one while all are full.
@@ -112,10 +115,7 @@ func (k *Cluster) first(r *Call) (*member, error) {
 	return m, err
 }
 
-// errNoNode is why nothing could be asked.
-var errNoNode = errors.New("no node to try")
-
-// try sends r to m. It tells how the exchange goes on, and with what error it ends if it does not.
+// try sends r to m. It tells how the exchange goes on, and what went wrong if no answer came.
 func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Response) (verdict, error) {
 	n := m.Node
 	r.Node = n.name
@@ -157,7 +157,7 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 		m.Done(r.Class, balance.Ignored, 0, "")
 		return stop, err
 	}
-	return k.failed(m, r, te), k.failure(r, err)
+	return k.failed(m, r, te), err
 }
 
 // A flowing body belongs to an exchange that stays in flight until the body has ended: a node that sends large answers
@@ -229,7 +229,10 @@ func (k *Cluster) failure(r *Call, err error) error {
 	errors.As(err, &te)
 	e := &Error{Status: 502, Type: "bad_gateway_exception", Cause: err}
 	switch {
-	case errors.Is(err, errNoNode), errors.Is(err, balance.ErrNoMember), te != nil && te.Written == 0 && (te.Phase == transport.Dial || te.Phase == transport.Handshake):
+	case errors.Is(err, balance.ErrNoMember) && k.drained():
+		e.Status, e.Type, e.RetryAfter = 503, "no_node_available_exception", time.Second
+		e.Reason = fmt.Sprintf("all nodes of cluster [%s] are drained: their weight is 0", k.config.Name)
+	case errors.Is(err, balance.ErrNoMember), te != nil && te.Written == 0 && (te.Phase == transport.Dial || te.Phase == transport.Handshake):
 		e.Status, e.Type, e.RetryAfter = 503, "no_node_available_exception", time.Second
 		e.Reason = fmt.Sprintf("no node of cluster [%s] can be reached", k.config.Name)
 	case errors.Is(err, balance.ErrQueueFull), errors.Is(err, balance.ErrTooLate):

@@ -52,10 +52,13 @@ func (k *Cluster) resolve(ctx context.Context) bool {
 		k.warned.Delete("lookup " + e.String())
 		for _, f := range found {
 			// What is known of an address is kept.
-			i := slices.IndexFunc(k.resolved, func(l *listed) bool { return l.endpoint == f })
-			if i >= 0 {
+			same := func(l *listed) bool { return l.endpoint == f }
+			i := slices.IndexFunc(k.resolved, same)
+			switch {
+			case slices.ContainsFunc(fresh, same): // two lookups lead to it
+			case i >= 0:
 				fresh = append(fresh, k.resolved[i])
-			} else {
+			default:
 				fresh = append(fresh, &listed{endpoint: f, source: e.String()})
 			}
 		}

@@ -3,11 +3,13 @@ package elastic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +129,71 @@ func TestEachServiceRecordIsANode(t *testing.T) {
 		if strings.Contains(logs.String(), "level=WARN") {
 			t.Errorf("log:\n%s", logs)
 		}
+	})
+}
+
+// A node that is met under two addresses counts once, and the one that is in use stays in use.
+func TestNodeThatIsMetUnderTwoAddresses(t *testing.T) {
+	n := &names{ips: addrs("10.5.0.1", "10.0.0.2", "10.6.0.2"), dial: map[string]string{
+		"10.5.0.1:9200": "10.0.0.1:9200", "10.6.0.2:9200": "10.0.0.2:9200",
+	}}
+	lookupBubble(t, 3, ", endpoints: ['dns+http://es.test:9200', 'dns+http://es.test:9200'], discovery: {enabled: false}", n, func(t *testing.T, k *Cluster, logs *logBuffer) {
+		wantNodes(t, k, "10.0.0.2:9200", "10.5.0.1:9200")
+		n.set(func() { n.ips = addrs("10.0.0.1", "10.0.0.2", "10.5.0.1") })
+		<-time.After(time.Minute)
+		wantNodes(t, k, "10.0.0.2:9200", "10.5.0.1:9200")
+		if strings.Contains(logs.String(), "node left") || strings.Contains(logs.String(), "level=WARN") {
+			t.Errorf("log:\n%s", logs)
+		}
+		for i, known := range []bool{true, true, false} {
+			if id := n.es.Node(i).ID(); k.NamesNode([]byte("task "+id+":12")) != known {
+				t.Errorf("node %d: its id is known is %v, want %v", i, !known, known)
+			}
+		}
+	})
+}
+
+// A cluster that lists hundreds of addresses that lead nowhere, such as those of containers that are gone, holds up nothing: a few
+// are asked at a time, each gets its turn, and the log has a line for each search, not for each address (olivere/elastic#57).
+func TestListWithHundredsOfDeadAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		es := estest.New(t, estest.Options{InMemory: true, Nodes: 2})
+		const dead = 400
+		list := `{"nodes":{"` + es.Node(1).ID() + `":{"name":"n2","http":{"publish_address":"10.0.0.2:9200"}}`
+		for i := range dead {
+			list += fmt.Sprintf(`,"dead%d":{"name":"d","http":{"publish_address":"10.0.0.1:%d"}}`, i, 1000+i)
+		}
+		es.Inject(estest.Fault{Path: "/_nodes/http", Status: 200, Body: []byte(list + "}}")})
+		var now, most atomic.Int64
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == es.Node(0).Addr() || addr == es.Node(1).Addr() {
+				return es.Dial(ctx, network, addr)
+			}
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		within(t, es, ", endpoint: 'http://10.0.0.1:9200'", Deps{Dial: dial}, nil, func(t *testing.T, _ *estest.Cluster, k *Cluster, logs *logBuffer) {
+			rounds := (dead+1)/(5*maxMeeting) + 1 // each of 10 seconds, in which those that are asked take 2
+			<-time.After(time.Duration(rounds) * time.Minute)
+			wantNodes(t, k, "10.0.0.1:9200", "10.0.0.2:9200")
+			if most.Load() > maxMeeting || most.Load() < maxMeeting/2 {
+				t.Errorf("%d nodes were asked at the same time", most.Load())
+			}
+			if c := strings.Count(logs.String(), "level=WARN"); c == 0 || c > rounds || strings.Count(logs.String(), "10.0.0.1:1") > 4*rounds {
+				t.Errorf("%d warnings in %d searches:\n%s", c, rounds, logs)
+			}
+			families, err := k.deps.Metrics.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				if strings.Contains(f.String(), "10.0.0.1:1") {
+					t.Errorf("%s has a series of a node that never was", f.GetName())
+				}
+			}
+		})
 	})
 }
 

@@ -6,7 +6,7 @@ import "bytes"
 // characters.
 const minNodeID = 16
 
-// noteIDs remembers the ids of the nodes of list and of the configured ones.
+// noteIDs remembers the ids of the nodes of list, of those that lookups found and of the configured ones.
 func (k *Cluster) noteIDs(list []listed) {
 	var ids [][]byte
 	add := func(id string) {
@@ -16,6 +16,11 @@ func (k *Cluster) noteIDs(list []listed) {
 	}
 	for _, l := range list {
 		add(l.id)
+	}
+	for _, l := range k.resolved {
+		if !contains(list, l.id) {
+			add(l.id)
+		}
 	}
 	for _, s := range k.seeds {
 		if id := s.id.Load(); id != nil {
@@ -27,7 +32,7 @@ func (k *Cluster) noteIDs(list []listed) {
 
 // NamesNode tells whether the id of a node of the cluster stands in text. Tasks are called by it, and it stands, in clear
 // once base64 is decoded, in the ids of scrolls, points in time and asynchronous searches. Nodes are known by discovery, and
-// the configured ones where the cluster lets the gateway ask them.
+// the configured ones and those of lookups where the cluster lets the gateway ask them.
 func (k *Cluster) NamesNode(text []byte) bool {
 	ids := k.nodeIDs.Load()
 	if ids == nil {

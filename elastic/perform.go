@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"time"
 
 	"weir/elastic/api"
 	"weir/elastic/transport"
@@ -32,26 +31,32 @@ func (k *Cluster) Perform(req *http.Request) (*http.Response, error) {
 	return httpResponse(req, &resp), nil
 }
 
-// performOn does the same on one node, whatever the picker thinks of it.
-func (k *Cluster) performOn(ctx context.Context, n *node, req *http.Request) (*http.Response, time.Duration, error) {
+// onNode sends calls of the gateway itself to one node, whatever the picker thinks of it.
+type onNode struct {
+	k *Cluster
+	n *node
+}
+
+// Perform implements esapi.Transport.
+func (o onNode) Perform(req *http.Request) (*http.Response, error) {
 	var resp transport.Response
 	r, err := newCall(req)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	r.lendAuth(k.auth.Load())
-	r.Host = n.host
-	r.Target = append(append([]byte(nil), n.base...), r.Target...)
+	r.lendAuth(o.k.auth.Load())
+	r.Host = o.n.host
+	r.Target = append(append([]byte(nil), o.n.base...), r.Target...)
 	r.Reuse = transport.RetryFresh
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, ok := req.Context().Deadline(); ok {
 		r.Deadline = deadline
 	}
-	stop := context.AfterFunc(ctx, r.Cancel.Fire)
+	stop := context.AfterFunc(req.Context(), r.Cancel.Fire)
 	defer stop()
-	if err := n.own.Do(&r.Request, &resp); err != nil {
-		return nil, 0, err
+	if err := o.n.own.Do(&r.Request, &resp); err != nil {
+		return nil, err
 	}
-	return httpResponse(req, &resp), resp.FirstByte, nil
+	return httpResponse(req, &resp), nil
 }
 
 // newCall makes a Call of an *http.Request.

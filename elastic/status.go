@@ -57,8 +57,8 @@ var nodeStates = [...]string{"in", "failing", "out"}
 
 // stateOf returns which of nodeStates m is in. A node of weight 0 gets nothing, as one that is out.
 func stateOf(m *member) string {
-	switch s := m.State(); {
-	case s.Out || s.Dead || s.Weight <= 0:
+	switch {
+	case !m.Well():
 		return "out"
 	case m.Node.failing():
 		return "failing"

@@ -2,9 +2,11 @@ package elastic
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 )
 
 // maxWeight bounds weights: sums of them must not overflow.
@@ -33,6 +35,12 @@ func (k *Cluster) SetWeight(node string, weight *int) bool {
 	return found
 }
 
+// drained tells whether there are nodes, and the operator wants no traffic on any of them.
+func (k *Cluster) drained() bool {
+	members := k.picker.Members()
+	return len(members) > 0 && !slices.ContainsFunc(members, func(m *member) bool { return k.weight(m.Name) > 0 })
+}
+
 // weight returns the weight of the node at an address.
 func (k *Cluster) weight(addr string) int {
 	if w, ok := k.weights.Load(addr); ok {
@@ -55,9 +63,14 @@ func WeightHandler(list func() []*Cluster) http.Handler {
 			w.WriteHeader(status)
 			_, _ = w.Write(Errorf(status, typ, format, args...).AppendBody(nil))
 		}
-		var body struct{ Weight json.RawMessage }
-		if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&body); err != nil || body.Weight == nil {
-			refuse(http.StatusBadRequest, "parse_exception", `the body must be like {"weight": 0}`)
+		var body struct {
+			Weight json.RawMessage `json:"weight"`
+		}
+		d := json.NewDecoder(io.LimitReader(r.Body, 1<<10))
+		d.DisallowUnknownFields()
+		err := d.Decode(&body)
+		if _, more := d.Token(); err != nil || body.Weight == nil || !errors.Is(more, io.EOF) {
+			refuse(http.StatusBadRequest, "parse_exception", `the body must be like {"weight": 0} and hold nothing else`)
 			return
 		}
 		var weight *int

@@ -51,8 +51,21 @@ func TestWeightsThroughTheAdminListener(t *testing.T) {
 		for _, bad := range []string{``, `{}`, `[1]`, `{"weight": -1}`, `{"weight": 1.5}`, `{"weight": "1"}`, `{"weight": 1000001}`} {
 			f("/clusters/test/nodes/n1", bad, 400, `"status":400`)
 		}
+		for _, bad := range []string{`{"weight": 1} {"weight": 0}`, `{"weight": 1}]`, `{"weight": 1, "wait": true}`, `{"wait": true}`, `{"weight": 1}x`} {
+			f("/clusters/test/nodes/n1", bad, 400, "and hold nothing else")
+		}
 		f("/clusters/other/nodes/n1", `{"weight": 1}`, 404, "no cluster [other]")
 		f("/clusters/test/nodes/n9", `{"weight": 1}`, 404, "no node [n9]")
 		weights(2, 7, 1)
+		for _, n := range []string{"n1", "n2", "n3"} {
+			f("/clusters/test/nodes/"+n, `{"weight": 0}`, 200, "")
+		}
+		if _, err := send(k, "GET", "/_search", ""); err == nil || !strings.Contains(err.Error(), "all nodes of cluster [test] are drained") {
+			t.Errorf("got %v", err)
+		}
+		f("/clusters/test/nodes/n3", `{"weight": 1}`, 200, "")
+		if status, err := send(k, "GET", "/_search", ""); err != nil || status != 200 {
+			t.Error(status, err)
+		}
 	})
 }
