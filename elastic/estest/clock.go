@@ -53,6 +53,13 @@ func (c *ManualClock) After(d time.Duration) <-chan time.Time {
 	return ch
 }
 
+// Waiting returns how many wait for a time to come.
+func (c *ManualClock) Waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.alarms)
+}
+
 // Advance moves the clock on by d and wakes who waited for a time up to then.
 func (c *ManualClock) Advance(d time.Duration) {
 	c.mu.Lock()

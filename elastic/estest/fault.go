@@ -53,6 +53,8 @@ type Fault struct {
 	// TimedOut makes a search say timed_out.
 	FailedShards int
 	TimedOut     bool
+	// Running is how long an async search runs that is submitted by the call, by the cluster's clock.
+	Running time.Duration
 
 	// Header are further header lines, "Name: value".
 	Header []string

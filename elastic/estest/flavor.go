@@ -25,6 +25,8 @@ type flavorDetails struct {
 	build         object
 	tagline       string
 	order         []string // order of an error's metadata
+	// Answers about async searches say when a search was completed, and say the most important in header fields.
+	asyncCompletion, asyncHeaders bool
 }
 
 const (
@@ -57,6 +59,7 @@ var flavors = [...]flavorDetails{
 	Elasticsearch8: {
 		number: "8.19.7", product: [2]string{"X-elastic-product", "Elasticsearch"}, vendorTypes: true, vendorContent: true,
 		contentType: "application/json", maxHead: 16384, created: "8536000", tagline: elasticTagline, order: elasticOrder,
+		asyncCompletion: true, asyncHeaders: true,
 		build: object{
 			{"number", "8.19.7"},
 			{"build_flavor", "default"},

@@ -24,6 +24,8 @@ type store struct {
 	policies       map[string]*policy // of lifecycles, by name
 	scrolls        map[string]*scroll
 	scrollsOpened  int
+	async          map[string]*asyncSearch
+	asyncBegun     int
 	version        int64 // of the cluster state
 	ids            uint64
 }
@@ -32,7 +34,7 @@ func newStore() store {
 	return store{
 		indices: map[string]*index{}, templates: map[string]object{}, indexTemplates: map[string]object{},
 		policies: map[string]*policy{},
-		scrolls:  map[string]*scroll{}, version: 1,
+		scrolls:  map[string]*scroll{}, async: map[string]*asyncSearch{}, version: 1,
 	}
 }
 

@@ -11,16 +11,6 @@ type policy struct {
 	version int // of ILM, and the sequence number of ISM
 }
 
-// lifecycleOf returns a handler that is there on one of both products only.
-func lifecycleOf(opensearch bool, h func(*request) (answer, error)) func(*request) (answer, error) {
-	return func(r *request) (answer, error) {
-		if r.c.details.opensearch != opensearch {
-			return answer{}, r.noHandler()
-		}
-		return h(r)
-	}
-}
-
 func (r *request) policyBody() (object, error) {
 	body, err := r.object()
 	if err != nil {

@@ -233,10 +233,10 @@ var routes = []route{
 	{"GET HEAD", "/_index_template/{name}", "flat_settings", getIndexTemplate},
 	{"PUT POST", "/_index_template/{name}", "create cause", putIndexTemplate},
 	{"DELETE", "/_index_template/{name}", "", deleteIndexTemplate},
-	{"GET", "/_ilm/policy/{name}", "", lifecycleOf(false, getILM)},
-	{"PUT", "/_ilm/policy/{name}", "", lifecycleOf(false, putILM)},
-	{"GET", "/_plugins/_ism/policies/{name}", "", lifecycleOf(true, getISM)},
-	{"PUT", "/_plugins/_ism/policies/{name}", "if_seq_no if_primary_term", lifecycleOf(true, putISM)},
+	{"GET", "/_ilm/policy/{name}", "", onlyOn(false, getILM)},
+	{"PUT", "/_ilm/policy/{name}", "", onlyOn(false, putILM)},
+	{"GET", "/_plugins/_ism/policies/{name}", "", onlyOn(true, getISM)},
+	{"PUT", "/_plugins/_ism/policies/{name}", "if_seq_no if_primary_term", onlyOn(true, putISM)},
 	{"GET", "/_template", "flat_settings include_type_name", getTemplate},
 	{"GET HEAD", "/_template/{name}", "flat_settings include_type_name", getTemplate},
 	{"PUT POST", "/_template/{name}", "create order include_type_name", putTemplate},
@@ -261,6 +261,14 @@ var routes = []route{
 	{"GET POST", "/{index}/_count", countParams, count},
 	{"GET POST", "/_msearch", searchParams + " max_concurrent_searches", multiSearch},
 	{"GET POST", "/{index}/_msearch", searchParams + " max_concurrent_searches", multiSearch},
+	{"POST", "/_async_search", asyncParams + searchParams, onlyOn(false, submitAsync)},
+	{"POST", "/{index}/_async_search", asyncParams + searchParams, onlyOn(false, submitAsync)},
+	{"GET", "/_async_search/status/{id}", "keep_alive", onlyOn(false, asyncStatus)},
+	{"GET", "/_async_search/{id}", "wait_for_completion_timeout keep_alive typed_keys", onlyOn(false, getAsync)},
+	{"DELETE", "/_async_search/{id}", "", onlyOn(false, deleteAsync)},
+	{"POST", "/_plugins/_asynchronous_search", "index " + asyncParams + searchParams, onlyOn(true, submitAsync)},
+	{"GET", "/_plugins/_asynchronous_search/{id}", "wait_for_completion_timeout keep_alive typed_keys", onlyOn(true, getAsync)},
+	{"DELETE", "/_plugins/_asynchronous_search/{id}", "", onlyOn(true, deleteAsync)},
 	{"GET POST", "/_search/scroll", "scroll scroll_id rest_total_hits_as_int", nextScroll},
 	{"GET POST", "/_search/scroll/{scroll_id}", "scroll rest_total_hits_as_int", nextScroll},
 	{"DELETE", "/_search/scroll", "", clearScroll},
@@ -335,6 +343,21 @@ func matchPath(parts, pattern []string) (vars map[string]string, literal string,
 func (c *Cluster) handle(n *Node, call *Call, fault *Fault) answer {
 	r := &request{Call: call, c: c, node: n, fault: fault, now: c.clock.Now()}
 	a, err := c.dispatch(r)
+	return r.conclude(a, err)
+}
+
+// conclude brings an answer, or an error, into the form in which it is sent. What comes later is concluded then.
+func (r *request) conclude(a answer, err error) answer {
+	c := r.c
+	if a.later != nil {
+		a.resume = func() answer {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			r.now = c.clock.Now()
+			return r.conclude(a.later())
+		}
+		return a
+	}
 	if err != nil {
 		e := asAPIError(err)
 		a.status, a.value = max(e.status, -e.status), e.body(c.details.order)

@@ -238,6 +238,12 @@ type answer struct {
 	body        []byte // otherwise
 	contentType string // the flavor's JSON type if empty and value is not nil
 	header      []string
+
+	// An answer that comes later: after pause, unless the client leaves before.
+	pause     time.Duration
+	later     func() (answer, error)
+	abandoned func()
+	resume    func() answer // later, as it is sent
 }
 
 // A session is one connection to a node.
@@ -339,7 +345,17 @@ func (s *session) work(call *Call, fault *Fault) (answer, bool) {
 	if a, ok := fault.answer(); ok {
 		return a, true
 	}
-	return c.handle(s.n, call, fault), true
+	a := c.handle(s.n, call, fault)
+	for a.resume != nil {
+		if !s.sleep(call, a.pause) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			a.abandoned()
+			return answer{}, false
+		}
+		a = a.resume()
+	}
+	return a, true
 }
 
 // wait waits for Hold and Delay, and returns false if the client left or the node was stopped before.
@@ -347,16 +363,19 @@ func (s *session) wait(call *Call, fault *Fault) bool {
 	if fault.Hold != nil && !s.waitFor(call, fault.Hold) {
 		return false
 	}
-	if fault.Delay > 0 {
-		select {
-		case <-s.n.c.clock.After(fault.Delay):
-		case <-call.gone:
-			return false
-		case <-s.stop:
-			return false
-		}
+	return fault.Delay == 0 || s.sleep(call, fault.Delay)
+}
+
+// sleep waits by the cluster's clock, and returns false if the client left or the node was stopped before.
+func (s *session) sleep(call *Call, d time.Duration) bool {
+	select {
+	case <-s.n.c.clock.After(d):
+		return true
+	case <-call.gone:
+		return false
+	case <-s.stop:
+		return false
 	}
-	return true
 }
 
 func (s *session) waitFor(call *Call, ch <-chan struct{}) bool {
