@@ -22,6 +22,7 @@ type upstreamUse int
 const (
 	noUpstream    upstreamUse = iota
 	upstreamOnce              // the answers come from a cache
+	upstreamTwentieth         // one in twenty does not
 	upstreamEvery             // each request is forwarded
 )
 
@@ -65,6 +66,10 @@ var cases = []benchCase{
 	{
 		name: crowdCase, title: "Cache hit of 1 kB beside 5,000 idle and 1,000 slow connections", path: "/size-1024/_search", script: "get.lua", size: 1 << 10,
 		connections: 20, upstream: upstreamOnce, targets: cacheTargets[:1],
+	},
+	{
+		name: swarmCase, title: "GETs of 1 kB, 95 % from the cache, on 100 and on 1,000 connections", path: "/size-1024/_search", script: "mixed.lua",
+		size: 1 << 10, connections: 100, upstream: upstreamTwentieth, targets: cacheTargets[:2],
 	},
 	{
 		name: limitCase, title: "100 requests/s of an address let pass, the others refused", path: "/", script: "get.lua", connections: 100,

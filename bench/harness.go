@@ -113,18 +113,19 @@ func (h *harness) run(ctx context.Context, c benchCase) (r result, err error) {
 	if len(servers) == 0 {
 		return r, errors.New("no target to measure")
 	}
-	if c.name == idleCase {
+	switch c.name {
+	case idleCase:
 		for i, s := range servers {
 			if r.rows[i].idle, err = idleMemory(s, c); err != nil {
 				return r, fmt.Errorf("%s: %w", s.target.name, err)
 			}
 		}
 		return r, nil
-	}
-	if c.name == crowdCase {
+	case crowdCase:
 		return h.crowded(ctx, c, servers[0])
-	}
-	if c.name == limitCase {
+	case swarmCase:
+		return h.swarmed(ctx, c, servers)
+	case limitCase:
 		for i, s := range servers {
 			m, err := h.measureLimit(ctx, c, s)
 			if err != nil {
@@ -168,7 +169,7 @@ func (m measurement) core() float64         { return m.cpu.Seconds() / m.duratio
 
 func (h *harness) measure(ctx context.Context, c benchCase, s *server, duration time.Duration) (m measurement, err error) {
 	size, err := probe(s.address, c)
-	if err == nil && c.upstream == upstreamOnce {
+	if err == nil && (c.upstream == upstreamOnce || c.upstream == upstreamTwentieth) {
 		size, err = probe(s.address, c) // the first may have filled the cache, and a hit has other fields
 	}
 	if err != nil {
@@ -233,11 +234,13 @@ func (m measurement) admitted() float64 {
 	return float64(m.requests-m.refused) / (limitRate * m.duration.Seconds())
 }
 
-// forwarded checks that a round measured what its case says: answers from a cache, or each request forwarded.
+// forwarded checks that a round measured what its case says: answers from a cache, or requests forwarded.
 func (h *harness) forwarded(c benchCase, m measurement) error {
 	switch {
 	case c.upstream == upstreamOnce && m.searches > m.requests/100:
 		return fmt.Errorf("the upstream saw %d of %d requests, which a cache should have answered", m.searches, m.requests)
+	case c.upstream == upstreamTwentieth && (m.searches < m.requests/25 || m.searches > m.requests/16):
+		return fmt.Errorf("the upstream saw %d of %d requests, of which a cache should have answered 95 %%", m.searches, m.requests)
 	case c.upstream == upstreamEvery && m.searches < m.requests:
 		return fmt.Errorf("the upstream saw %d of %d requests, which should all have been forwarded", m.searches, m.requests)
 	}

@@ -78,7 +78,7 @@ func (r result) table() [][]string {
 			fmt.Sprintf("%.2f", row.median(measurement.core)),
 			fmt.Sprintf("%.0f", row.median(measurement.perCPUSecond)),
 			latency(row.median(p50)),
-			latency(row.median(func(m measurement) float64 { return float64(m.p99) })),
+			latency(row.median(p99)),
 			"", "", r.judge(row).String(),
 		}
 		if r.comparable(row) {
@@ -140,6 +140,13 @@ func (r result) judge(row row) judgement {
 			return judgement{}
 		}
 		return judgement{fmt.Sprintf("p50 at most %.1f times", crowdAim), ratio(row, r.rows[0], p50) <= crowdAim}
+	}
+	if r.name == swarmCase {
+		gateway, nginx, ok := r.growth()
+		if !ok || row.name != r.rows[1].name {
+			return judgement{}
+		}
+		return judgement{fmt.Sprintf("p99 grows %.2f times as much as nginx's, at most %d", gateway/nginx, swarmAim), gateway <= swarmAim*nginx}
 	}
 	if r.name == limitCase && row.name == "weir" {
 		return judgement{fmt.Sprintf("within %.0f %%", 100*limitAim), math.Abs(row.rounds[0].admitted()-1) <= limitAim}
