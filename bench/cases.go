@@ -20,10 +20,10 @@ type benchCase struct {
 type upstreamUse int
 
 const (
-	noUpstream    upstreamUse = iota
-	upstreamOnce              // the answers come from a cache
-	upstreamTwentieth         // one in twenty does not
-	upstreamEvery             // each request is forwarded
+	noUpstream        upstreamUse = iota
+	upstreamOnce                  // the answers come from a cache
+	upstreamTwentieth             // one in twenty does not
+	upstreamEvery                 // each request is forwarded
 )
 
 // A target is a server that a case measures. Its configuration comes from file, by the rules of its kind;
