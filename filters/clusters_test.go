@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"weir/elastic/estest"
+	"weir/filters"
+	"weir/flows/flowstest"
 )
 
 // TestAnswersOfOneClusterAreNotGivenForAnother has a cache above several clusters: an answer is kept for the cluster that
@@ -16,9 +18,9 @@ import (
 func TestAnswersOfOneClusterAreNotGivenForAnother(t *testing.T) {
 	const to = "elasticsearch: {clusters: {first: [near, far], hold_down: 1ms}}"
 	for name, text := range map[string]string{
-		"get and set": "flow: [{name: main, filter: [{get_cache: {}}, {" + to + "}, {set_cache: {cache_ttl: 1h}}]}]",
+		"get and set": flowstest.Main("{get_cache: {}}, {" + to + "}, {set_cache: {cache_ttl: 1h}}"),
 		"flow in a flow": "flow: [{name: main, filter: [{cache: {ttl: 1h}}, {elasticsearch: {elasticsearch: far, when: {header: {x: y}}}}, {flow: {flows: [to]}}]}, " +
-			"{name: to, filter: [{" + to + "}]}]",
+			"{name: to, filter: [{" + to + "}]}]\nrouter: [{name: default, default_flow: main}]\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -31,7 +33,8 @@ func TestAnswersOfOneClusterAreNotGivenForAnother(t *testing.T) {
 				es.Inject(estest.Fault{Path: "/*/_search", Status: 200, Body: fmt.Appendf(nil, `{"took":1,"timed_out":false,"_shards":`+
 					`{"total":1,"successful":1,"skipped":0,"failed":0},"hits":{"total":{"value":1,"relation":"eq"},"max_score":1,"hits":[{"_index":"i","_id":"%s"}]}}`, name)})
 			}
-			addr := serveSection(t, fmt.Sprintf("[{name: near, endpoint: %s}, {name: far, endpoint: %s}]", near.URL(), far.URL()), text)
+			clusters := fmt.Sprintf("elasticsearch: [{name: near, endpoint: %s}, {name: far, endpoint: %s}]\n", near.URL(), far.URL())
+			addr := flowstest.New(t, filters.Registry(), clusters+text, flowstest.Options{}).Addr()
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 			ask := func() (cluster string, hit bool) {
 				t.Helper()

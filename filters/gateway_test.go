@@ -3,9 +3,7 @@ package filters_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
-	"log/slog"
 	"net"
 	"strconv"
 	"testing"
@@ -13,12 +11,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"weir/elastic"
 	"weir/elastic/estest"
 	"weir/filters"
-	"weir/flows"
-	"weir/internal/conf"
-	"weir/internal/obs"
+	"weir/flows/flowstest"
 )
 
 func TestMain(m *testing.M) {
@@ -28,48 +23,7 @@ func TestMain(m *testing.M) {
 // serve runs an entry over the flow main of text, with the cluster up at url, and returns the entry's address.
 func serve(t testing.TB, text, url string) string {
 	t.Helper()
-	return serveSection(t, "[{name: up, endpoint: "+url+"}]", text)
-}
-
-// serveSection is serve with a whole section elasticsearch.
-func serveSection(t testing.TB, clusters, text string) string {
-	t.Helper()
-	root, p := conf.Parse("test.yml", "elasticsearch: "+clusters+"\n"+text+"\nrouter: [{name: default, default_flow: main}]\n", nil)
-	b := flows.NewBuilder(filters.Registry(), p)
-	for name, c := range elastic.DecodeClusters(root.Get("elasticsearch"), p) {
-		b.Provide("elasticsearch", name, c, nil)
-	}
-	b.Define(root.Get("flow"))
-	routers := map[string]*flows.Router{"default": b.Router(root.Get("router").Items()[0])}
-	if err := p.Err(); err != nil {
-		t.Fatal(err)
-	}
-	metrics, logger, budget := obs.NewMetrics(), slog.New(slog.DiscardHandler), flows.NewBudget(64<<20)
-	g := b.Generation(1, routers, &flows.Runtime{Metrics: metrics, Logger: logger, Budget: budget}, flows.NewKeeper())
-	if err := g.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c := flows.DefaultEntry()
-	c.Name, c.Router, c.Network.Binding = "test", "default", "127.0.0.1:0"
-	e, err := flows.NewEntry(c, nil, metrics, budget, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.Use(g)
-	if err := e.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e.Serve()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := e.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		g.Retire()
-		<-g.Drained()
-	})
-	return e.Addr()
+	return flowstest.New(t, filters.Registry(), "elasticsearch: [{name: up, endpoint: "+url+"}]\n"+text, flowstest.Options{}).Addr()
 }
 
 // asker sends one request again and again over one connection, without allocating.
@@ -168,8 +122,8 @@ func TestChainsAllocateNothing(t *testing.T) {
 			}
 		})
 	}
-	f("echo", `flow: [{name: main, filter: [{echo: {message: hello}}]}]`, "GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n", "")
-	f("hit", `flow: [{name: main, filter: [{get_cache: {}}, {elasticsearch: {elasticsearch: up}}, {set_cache: {cache_ttl: 1h}}]}]`,
+	f("echo", flowstest.Main("{echo: {message: hello}}"), "GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n", "")
+	f("hit", flowstest.Main("{get_cache: {}}, {elasticsearch: {elasticsearch: up}}, {set_cache: {cache_ttl: 1h}}"),
 		"GET /shop/_search?q=service:cart HTTP/1.1\r\nHost: weir.test\r\n\r\n", "weir; hit")
-	f("short hit", `flow: [{name: main, filter: [{cache: {ttl: 1h}}, {elasticsearch: {elasticsearch: up}}]}]`, search(), "weir; hit")
+	f("short hit", flowstest.Main("{cache: {ttl: 1h}}, {elasticsearch: {elasticsearch: up}}"), search(), "weir; hit")
 }

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/flows/flowstest"
 )
 
 // limited runs an entry whose answers, of 10,000 bytes, stand behind filters.
 func limited(t *testing.T, filters string) string {
 	t.Helper()
-	return serve(t, "flow: [{name: main, filter: ["+filters+", {echo: {message: "+strings.Repeat("x", 10_000)+"}}]}]", "http://127.0.0.1:1")
+	return serve(t, flowstest.Main(filters+", {echo: {message: "+strings.Repeat("x", 10_000)+"}}"), "http://127.0.0.1:1")
 }
 
 // TestBytesAreCharged holds that bytes which nobody could know before are charged: those of answers, and those of requests that

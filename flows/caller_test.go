@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"crypto/ecdsa"
@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"weir/flows"
+	"weir/flows/flowstest"
 	"weir/internal/conf"
 )
 
@@ -26,10 +28,10 @@ import (
 type seen struct{ ip, peer, fields, told, cert string }
 
 // observing serves a flow that notes what it sees.
-func observing(t *testing.T, shape func(*EntryConfig)) (*gateway, *seen) {
+func observing(t *testing.T, shape func(*flows.EntryConfig)) (*flowstest.Gateway, *seen) {
 	t.Helper()
 	s := new(seen)
-	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
 		*s = seen{ip: x.Request.ClientIP.String(), peer: x.Request.Peer.Addr().String()}
 		for _, f := range x.Request.Header.Fields() {
 			if string(f.Name) != "Host" {
@@ -46,8 +48,8 @@ func observing(t *testing.T, shape func(*EntryConfig)) (*gateway, *seen) {
 	return g, s
 }
 
-func trust(networks ...string) func(*EntryConfig) {
-	return func(c *EntryConfig) {
+func trust(networks ...string) func(*flows.EntryConfig) {
+	return func(c *flows.EntryConfig) {
 		for _, text := range networks {
 			n, err := conf.ParseNetwork(text)
 			if err != nil {
@@ -61,17 +63,17 @@ func trust(networks ...string) func(*EntryConfig) {
 // Caches ask an exchange which fields of its entry say who asks.
 func TestIdentifies(t *testing.T) {
 	var got []bool
-	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
 		for _, name := range []string{"X-Who", "x-WHO-else", "x-team", "X-Team-Role", "x-forwarded-for", "forwarded", "Via"} {
 			got = append(got, x.Identifies([]byte(name)))
 		}
-	}), func(c *EntryConfig) { c.IdentityFields = conf.Strings{"x-who", "X-Team*"} })
-	g.dial().send("GET / HTTP/1.1\nHost: gw:8000\n\n").answer()
+	}), func(c *flows.EntryConfig) { c.IdentityFields = conf.Strings{"x-who", "X-Team*"} })
+	g.Dial().Send("GET / HTTP/1.1\nHost: gw:8000\n\n").Answer()
 	want := []bool{true, false, true, true, false, false, false}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if (&Exchange{}).Identifies([]byte("x-who")) {
+	if (&flows.Exchange{}).Identifies([]byte("x-who")) {
 		t.Error("an exchange without an entry has identity fields")
 	}
 }
@@ -79,10 +81,10 @@ func TestIdentifies(t *testing.T) {
 // Whoever is not trusted is who the connection says, and claims nothing (higakikeita/tfdrift-falco#344,
 // opensearch-project/security#165).
 func TestCallersClaims(t *testing.T) {
-	f := func(shape func(*EntryConfig), sent string, want seen) {
+	f := func(shape func(*flows.EntryConfig), sent string, want seen) {
 		t.Helper()
 		g, s := observing(t, shape)
-		g.dial().send("GET / HTTP/1.1\nHost: gw:8000\n" + sent + "\n").answer()
+		g.Dial().Send("GET / HTTP/1.1\nHost: gw:8000\n" + sent + "\n").Answer()
 		if want.peer = "127.0.0.1"; *s != want {
 			t.Errorf("%q: got %+v, want %+v", sent, *s, want)
 		}
@@ -92,9 +94,9 @@ func TestCallersClaims(t *testing.T) {
 	const own = "X-Forwarded-For=127.0.0.1;X-Forwarded-Host=gw:8000;X-Forwarded-Proto=http;"
 	f(nil, claims, seen{ip: "127.0.0.1", fields: "X-A=1;", told: own})
 	f(trust("192.0.2.0/24"), claims, seen{ip: "127.0.0.1", fields: "X-A=1;", told: own})
-	f(func(c *EntryConfig) { c.Forwarded = ForwardedOff }, "X-Forwarded-For: 198.51.100.7\nx-proxy-user: a\n",
+	f(func(c *flows.EntryConfig) { c.Forwarded = flows.ForwardedOff }, "X-Forwarded-For: 198.51.100.7\nx-proxy-user: a\n",
 		seen{ip: "127.0.0.1", fields: "X-Forwarded-For=198.51.100.7;"})
-	f(func(c *EntryConfig) { c.Forwarded, c.Via = ForwardedRFC, "weir" }, "Forwarded: for=a\nVia: 1.0 b\n",
+	f(func(c *flows.EntryConfig) { c.Forwarded, c.Via = flows.ForwardedRFC, "weir" }, "Forwarded: for=a\nVia: 1.0 b\n",
 		seen{ip: "127.0.0.1", fields: "Via=1.0 b;", told: `Forwarded=for=127.0.0.1;proto=http;host="gw:8000";Via=1.0 b, 1.1 weir;`})
 
 	local := trust("127.0.0.0/8", "198.51.100.0/24")
@@ -105,7 +107,7 @@ func TestCallersClaims(t *testing.T) {
 	ip := func(sent, want string) {
 		t.Helper()
 		g, s := observing(t, local)
-		g.dial().send("GET / HTTP/1.1\nHost: a\n" + sent + "\n").answer()
+		g.Dial().Send("GET / HTTP/1.1\nHost: a\n" + sent + "\n").Answer()
 		if s.ip != want {
 			t.Errorf("%q: the caller is %s, want %s", sent, s.ip, want)
 		}
@@ -123,18 +125,18 @@ func TestCallersClaims(t *testing.T) {
 }
 
 func TestProxyProtocol(t *testing.T) {
-	g, s := observing(t, func(c *EntryConfig) {
+	g, s := observing(t, func(c *flows.EntryConfig) {
 		trust("127.0.0.1")(c)
 		c.Network.ProxyProtocol = true
 	})
 	f := func(header, ip string) {
 		t.Helper()
-		c := g.dial()
+		c := g.Dial()
 		if _, err := io.WriteString(c, header+"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if _, body := c.answer(); body != "ok" {
+			if _, body := c.Answer(); body != "ok" {
 				t.Errorf("%q: %q", header, body)
 			}
 		}
@@ -145,26 +147,26 @@ func TestProxyProtocol(t *testing.T) {
 	f("PROXY TCP4 203.0.113.9 192.0.2.1 5000 8000\r\n", "203.0.113.9")
 	f("PROXY TCP6 2001:db8::1 2001:db8::2 5000 8000\r\n", "2001:db8::1")
 	f("PROXY UNKNOWN\r\n", "127.0.0.1")
-	c := g.dial()
+	c := g.Dial()
 	_, _ = io.WriteString(c, "PROXY UNKNOWN\r\nGET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nx-proxy-user: admin\r\n\r\n")
-	if c.answer(); s.ip != "127.0.0.1" || s.fields != "" {
+	if c.Answer(); s.ip != "127.0.0.1" || s.fields != "" {
 		t.Errorf("whom the balancer does not name claims %+v", *s)
 	}
 	const signature = "\r\n\r\n\x00\r\nQUIT\n"
 	f(signature+"\x21\x11\x00\x0c\xcb\x00\x71\x09\xc0\x00\x02\x01\x13\x88\x1f\x40", "203.0.113.9")
 	f(signature+"\x20\x00\x00\x00", "127.0.0.1") // LOCAL: the balancer's own check
 
-	refused := func(g *gateway, text string) {
+	refused := func(g *flowstest.Gateway, text string) {
 		t.Helper()
-		c := g.dial()
+		c := g.Dial()
 		_, _ = io.WriteString(c, text)
-		if got, _ := io.ReadAll(c.r); len(got) > 0 {
+		if got, _ := io.ReadAll(c.R); len(got) > 0 {
 			t.Errorf("%q: answered %q", text, got)
 		}
 	}
 	refused(g, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	refused(g, "PROXY TCP4 203.0.113.9\r\n")
-	stranger, _ := observing(t, func(c *EntryConfig) {
+	stranger, _ := observing(t, func(c *flows.EntryConfig) {
 		trust("192.0.2.1")(c)
 		c.Network.ProxyProtocol = true
 	})
@@ -201,10 +203,10 @@ func authority(t *testing.T) (file string, client tls.Certificate) {
 	return file, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// overTLS puts TLS in front of g, before it serves.
-func overTLS(t *testing.T, c EntryTLSConfig) func(*gateway) {
+// overTLS returns what an entry with c listens with.
+func overTLS(t *testing.T, c flows.EntryTLSConfig) *tls.Config {
 	t.Helper()
-	cert, err := OpenCertificate(c, t.TempDir(), slog.New(slog.DiscardHandler))
+	cert, err := flows.OpenCertificate(c, t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +214,7 @@ func overTLS(t *testing.T, c EntryTLSConfig) func(*gateway) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(g *gateway) { g.tls = config }
+	return config
 }
 
 func TestClientCertificates(t *testing.T) {
@@ -220,11 +222,11 @@ func TestClientCertificates(t *testing.T) {
 	f := func(required bool, certs []tls.Certificate, want string) {
 		t.Helper()
 		s := new(seen)
-		g := newGatewayWith(t, oneFlow, testRegistry(func(x *Exchange) {
+		g := flowstest.New(t, testRegistry(func(x *flows.Exchange) {
 			if c := x.Request.Cert; c != nil {
 				s.cert = c.Subject.CommonName
 			}
-		}), nil, overTLS(t, EntryTLSConfig{Enabled: true, ClientCAFile: file, ClientCertRequired: required}))
+		}), oneFlow, flowstest.Options{TLS: overTLS(t, flows.EntryTLSConfig{Enabled: true, ClientCAFile: file, ClientCertRequired: required})})
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certs}}}
 		defer client.CloseIdleConnections()
 		resp, err := client.Get("https://" + g.Addr() + "/")
@@ -244,8 +246,8 @@ func TestClientCertificates(t *testing.T) {
 }
 
 func TestPlainHTTPOnATLSPort(t *testing.T) {
-	g := newGatewayWith(t, oneFlow, testRegistry(nil), nil, overTLS(t, EntryTLSConfig{Enabled: true}))
-	resp, body := g.dial().send("GET / HTTP/1.1\nHost: a\n\n").answer()
+	g := flowstest.New(t, testRegistry(nil), oneFlow, flowstest.Options{TLS: overTLS(t, flows.EntryTLSConfig{Enabled: true})})
+	resp, body := g.Dial().Send("GET / HTTP/1.1\nHost: a\n\n").Answer()
 	if resp.StatusCode != 400 || !strings.Contains(body, "HTTPS") || !strings.HasPrefix(body, `{"error":`) {
 		t.Errorf("got %d %s", resp.StatusCode, body)
 	}
@@ -254,13 +256,13 @@ func TestPlainHTTPOnATLSPort(t *testing.T) {
 // A client that sends a byte now and then keeps neither a connection nor a slot (golang/go#39468); one that is slow but
 // steady gets through.
 func TestMinimumRate(t *testing.T) {
-	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), func(c *EntryConfig) {
+	g := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), func(c *flows.EntryConfig) {
 		c.ReadTimeout, c.MinRate = conf.Duration(400*time.Millisecond), 1000
 	})
 	f := func(piece string, status int) {
 		t.Helper()
 		const size = 3000
-		c := g.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3000\n\n")
+		c := g.Dial().Send("POST / HTTP/1.1\nHost: a\nContent-Length: 3000\n\n")
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -273,7 +275,7 @@ func TestMinimumRate(t *testing.T) {
 				}
 			}
 		}()
-		if resp, body := c.answer(); resp.StatusCode != status {
+		if resp, body := c.Answer(); resp.StatusCode != status {
 			t.Errorf("%d bytes each 100 ms: got %d %.200s, want %d", len(piece), resp.StatusCode, body, status)
 		}
 		_ = c.Close()
@@ -287,17 +289,18 @@ func TestMinimumRate(t *testing.T) {
 // is cut.
 func TestSlowReaders(t *testing.T) {
 	const size = 8 << 20
-	g := replying(t, func() reply { return reply{status: 200, body: strings.Repeat("x", size)} })
-	g.limits.write, g.limits.minRate = 300*time.Millisecond, 1000
-	steady := g.dial()
+	g := replying(t, func() reply { return reply{status: 200, body: strings.Repeat("x", size)} }, func(c *flows.EntryConfig) {
+		c.WriteTimeout, c.MinRate = conf.Duration(300*time.Millisecond), 1000
+	})
+	steady := g.Dial()
 	_ = steady.SetReadBuffer(64 << 10)
-	steady.send("GET / HTTP/1.1\nHost: a\nConnection: close\n\n")
+	steady.Send("GET / HTTP/1.1\nHost: a\nConnection: close\n\n")
 	got, buf := 0, make([]byte, 256<<10)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		<-tick.C
-		n, err := io.ReadFull(steady.r, buf)
+		n, err := io.ReadFull(steady.R, buf)
 		got += n
 		if err != nil {
 			break
@@ -306,18 +309,7 @@ func TestSlowReaders(t *testing.T) {
 	if got < size {
 		t.Errorf("a steady reader got %d of %d bytes", got, size)
 	}
-	deaf := g.dial().send("GET / HTTP/1.1\nHost: a\n\n")
-	waitFor(t, "the connection of a client that reads nothing to be closed", func() bool { return g.open() == 0 })
+	deaf := g.Dial().Send("GET / HTTP/1.1\nHost: a\n\n")
+	waitFor(t, "the connection of a client that reads nothing to be closed", func() bool { return len(g.Conns()) == 0 })
 	_ = deaf.Close()
-}
-
-func TestForwardedAllocatesNothing(t *testing.T) {
-	c := DefaultEntry()
-	c.Via = "weir"
-	x := Explaining("GET", "/", "Host", "a", "Via", "1.0 b")
-	x.conn = &conn{entry: &Entry{callers: newCallers(&c)}}
-	dst := x.Forwarded(nil)
-	if n := testing.AllocsPerRun(100, func() { dst = x.Forwarded(dst[:0]) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
 }

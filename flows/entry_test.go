@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"errors"
@@ -9,22 +9,25 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/flows"
+	"weir/flows/flowstest"
 )
 
 func TestKeepAliveAndPipelining(t *testing.T) {
-	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
-	c := g.dial()
+	g := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), nil)
+	c := g.Dial()
 	for range 3 {
-		c.send("POST /i/_search HTTP/1.1\nHost: a\nContent-Length: 3\n\nabc")
-		if resp, body := c.answer(); resp.StatusCode != 200 || body != "abc" {
+		c.Send("POST /i/_search HTTP/1.1\nHost: a\nContent-Length: 3\n\nabc")
+		if resp, body := c.Answer(); resp.StatusCode != 200 || body != "abc" {
 			t.Fatalf("got %d %q", resp.StatusCode, body)
 		}
 	}
-	c.send("POST / HTTP/1.1\nHost: a\nContent-Length: 1\n\n1" +
+	c.Send("POST / HTTP/1.1\nHost: a\nContent-Length: 1\n\n1" +
 		"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n1\n2\n0\n\n" +
 		"POST / HTTP/1.1\nHost: a\nContent-Length: 1\n\n3")
 	for _, want := range []string{"1", "2", "3"} {
-		if _, body := c.answer(); body != want {
+		if _, body := c.Answer(); body != want {
 			t.Fatalf("got %q, want %q: answers out of order", body, want)
 		}
 	}
@@ -32,7 +35,7 @@ func TestKeepAliveAndPipelining(t *testing.T) {
 
 func TestTargetAndHeaderAreKeptByteForByte(t *testing.T) {
 	var target, path, fields string
-	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
 		target, path = string(x.Request.Target), string(x.DecodedPath())
 		fields = ""
 		for _, f := range x.Request.Header.Fields() {
@@ -41,8 +44,8 @@ func TestTargetAndHeaderAreKeptByteForByte(t *testing.T) {
 	}), nil)
 	f := func(want, wantPath string) {
 		t.Helper()
-		c := g.dial().send("GET " + want + " HTTP/1.1\nhOsT: a\nx-A: 1\nX-a: 2\nAccept:  b \n\n")
-		if resp, body := c.answer(); resp.StatusCode != 200 {
+		c := g.Dial().Send("GET " + want + " HTTP/1.1\nhOsT: a\nx-A: 1\nX-a: 2\nAccept:  b \n\n")
+		if resp, body := c.Answer(); resp.StatusCode != 200 {
 			t.Fatalf("%s: %d %s", want, resp.StatusCode, body)
 		}
 		if target != want || path != wantPath {
@@ -62,15 +65,15 @@ func TestTargetAndHeaderAreKeptByteForByte(t *testing.T) {
 }
 
 func TestAmbiguousRequestsAreRefused(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 200e6 })
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.HeaderTimeout = 200e6 })
 	f := func(request string) {
 		t.Helper()
-		c := g.dial().send(request)
-		resp, body := c.answer()
+		c := g.Dial().Send(request)
+		resp, body := c.Answer()
 		if resp.StatusCode != 400 && resp.StatusCode != 408 || !strings.HasPrefix(body, `{"error":{"root_cause":[`) {
 			t.Errorf("%q: got %d %s", request, resp.StatusCode, body)
 		}
-		if !c.closed() {
+		if !c.Closed() {
 			t.Errorf("%q: the connection was not closed", request)
 		}
 	}
@@ -88,11 +91,11 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 }
 
 func TestSizesAreRefusedInJSON(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.MaxBodySize = 1 << 20 })
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.MaxBodySize = 1 << 20 })
 	f := func(request string, status int) {
 		t.Helper()
-		c := g.dial().send(request)
-		resp, body := c.answer()
+		c := g.Dial().Send(request)
+		resp, body := c.Answer()
 		if resp.StatusCode != status || !strings.HasPrefix(body, `{"error":`) || resp.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("got %d %v %s, want %d", resp.StatusCode, resp.Header, body, status)
 		}
@@ -104,48 +107,48 @@ func TestSizesAreRefusedInJSON(t *testing.T) {
 }
 
 func TestContinueComesWhenTheBodyIsWanted(t *testing.T) {
-	mirror := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
-	c := mirror.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
-	line, err := c.r.ReadString('\n')
+	mirror := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), nil)
+	c := mirror.Dial().Send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
+	line, err := c.R.ReadString('\n')
 	if err != nil || line != "HTTP/1.1 100 Continue\r\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	if _, err := c.r.ReadString('\n'); err != nil {
+	if _, err := c.R.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	c.send("abc")
-	if resp, body := c.answer(); resp.StatusCode != 200 || body != "abc" {
+	c.Send("abc")
+	if resp, body := c.Answer(); resp.StatusCode != 200 || body != "abc" {
 		t.Fatalf("got %d %q", resp.StatusCode, body)
 	}
 
 	never := newGateway(t, oneFlow, testRegistry(nil), nil)
-	c = never.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
-	if resp, body := c.answer(); resp.StatusCode != 200 || body != "ok" {
+	c = never.Dial().Send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
+	if resp, body := c.Answer(); resp.StatusCode != 200 || body != "ok" {
 		t.Fatalf("a flow that needs no body: got %d %q", resp.StatusCode, body)
 	}
-	if !c.closed() {
+	if !c.Closed() {
 		t.Error("the connection was kept although the body may still come")
 	}
 
-	c = mirror.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
-	if _, err := c.r.ReadString('\n'); err != nil {
+	c = mirror.Dial().Send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: 100-continue\n\n")
+	if _, err := c.R.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.Close() // the exchange must end; the leak check sees to it
 
-	c = mirror.dial().send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: something\n\n")
-	if resp, _ := c.answer(); resp.StatusCode != http.StatusExpectationFailed {
+	c = mirror.Dial().Send("POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: something\n\n")
+	if resp, _ := c.Answer(); resp.StatusCode != http.StatusExpectationFailed {
 		t.Fatalf("got %d", resp.StatusCode)
 	}
 }
 
 func TestLeavingClientCancels(t *testing.T) {
 	left := make(chan struct{})
-	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {wait: true}", 1), testRegistry(func(x *Exchange) {
+	g := newGateway(t, flowstest.Main("{answer: {wait: true}}"), testRegistry(func(x *flows.Exchange) {
 		done := x.Cancel().Done()
 		go func() { <-done; close(left) }()
 	}), nil)
-	c := g.dial().send("GET / HTTP/1.1\nHost: a\n\n")
+	c := g.Dial().Send("GET / HTTP/1.1\nHost: a\n\n")
 	_ = c.Close()
 	select {
 	case <-left:
@@ -155,11 +158,11 @@ func TestLeavingClientCancels(t *testing.T) {
 }
 
 func TestPanicIsContained(t *testing.T) {
-	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {panic: true}", 1), testRegistry(nil), nil)
-	c := g.dial()
+	g := newGateway(t, flowstest.Main("{answer: {panic: true}}"), testRegistry(nil), nil)
+	c := g.Dial()
 	for range 2 {
-		c.send("GET / HTTP/1.1\nHost: a\n\n")
-		if resp, body := c.answer(); resp.StatusCode != 500 || !strings.Contains(body, `"type":"gateway_exception"`) {
+		c.Send("GET / HTTP/1.1\nHost: a\n\n")
+		if resp, body := c.Answer(); resp.StatusCode != 500 || !strings.Contains(body, `"type":"gateway_exception"`) {
 			t.Fatalf("got %d %s", resp.StatusCode, body)
 		}
 	}
@@ -167,20 +170,20 @@ func TestPanicIsContained(t *testing.T) {
 
 func TestHeadHasNoBody(t *testing.T) {
 	g := newGateway(t, oneFlow, testRegistry(nil), nil)
-	c := g.dial().send("HEAD / HTTP/1.1\nHost: a\n\n")
-	resp, err := http.ReadResponse(c.r, &http.Request{Method: "HEAD"})
+	c := g.Dial().Send("HEAD / HTTP/1.1\nHost: a\n\n")
+	resp, err := http.ReadResponse(c.R, &http.Request{Method: "HEAD"})
 	if err != nil || resp.ContentLength != 2 {
 		t.Fatalf("got %v, %v", resp, err)
 	}
-	c.send("GET / HTTP/1.1\nHost: a\n\n")
-	if _, body := c.answer(); body != "ok" {
+	c.Send("GET / HTTP/1.1\nHost: a\n\n")
+	if _, body := c.Answer(); body != "ok" {
 		t.Fatalf("the connection is out of step: %q", body)
 	}
 }
 
 func TestNothingIsInvented(t *testing.T) {
 	g := newGateway(t, oneFlow, testRegistry(nil), nil)
-	resp, _ := g.dial().send("GET / HTTP/1.1\nHost: a\n\n").answer()
+	resp, _ := g.Dial().Send("GET / HTTP/1.1\nHost: a\n\n").Answer()
 	var names []string
 	for name := range resp.Header {
 		names = append(names, name)
@@ -192,23 +195,19 @@ func TestNothingIsInvented(t *testing.T) {
 }
 
 func TestSlowHeadIsCutAndIdleConnectionIsNot(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 200e6 })
-	slow := g.dial().send("GET / HTTP/1.1\nHost")
-	if resp, _ := slow.answer(); resp.StatusCode != 408 {
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.HeaderTimeout = 200e6 })
+	slow := g.Dial().Send("GET / HTTP/1.1\nHost")
+	if resp, _ := slow.Answer(); resp.StatusCode != 408 {
 		t.Errorf("got %d", resp.StatusCode)
 	}
-	idle := g.dial().send("GET / HTTP/1.1\nHost: a\n\n")
-	idle.answer()
+	idle := g.Dial().Send("GET / HTTP/1.1\nHost: a\n\n")
+	idle.Answer()
 	waitFor(t, "the idle connection to be older than the limit on heads", func() bool {
-		for _, c := range g.snapshot(nil) {
-			if c.phase() == phaseIdle && time.Duration(g.clock.Load()-c.state.Load()>>8)*time.Millisecond > 400*time.Millisecond {
-				return true
-			}
-		}
-		return false
+		conns := g.Conns()
+		return len(conns) == 1 && conns[0].Idle && conns[0].Age > 400*time.Millisecond
 	})
-	idle.send("GET / HTTP/1.1\nHost: a\n\n")
-	if _, body := idle.answer(); body != "ok" {
+	idle.Send("GET / HTTP/1.1\nHost: a\n\n")
+	if _, body := idle.Answer(); body != "ok" {
 		t.Errorf("after a while: %q", body)
 	}
 }
@@ -217,18 +216,18 @@ func TestSlowHeadIsCutAndIdleConnectionIsNot(t *testing.T) {
 func TestConnectionIsIdleAfterABodyThatNobodyWanted(t *testing.T) {
 	g := newGateway(t, oneFlow, testRegistry(nil), nil)
 	for _, size := range []int{2, 100 << 10} {
-		c := g.dial().send(fmt.Sprintf("POST / HTTP/1.1\nHost: a\nContent-Length: %d\n\n", size) + strings.Repeat("x", size))
-		c.answer()
+		c := g.Dial().Send(fmt.Sprintf("POST / HTTP/1.1\nHost: a\nContent-Length: %d\n\n", size) + strings.Repeat("x", size))
+		c.Answer()
 		waitFor(t, "the connection to be idle", func() bool {
-			conns := g.snapshot(nil)
-			return len(conns) == 1 && conns[0].phase() == phaseIdle
+			conns := g.Conns()
+			return len(conns) == 1 && conns[0].Idle
 		})
-		c.send("GET / HTTP/1.1\nHost: a\n\n")
-		if _, body := c.answer(); body != "ok" {
+		c.Send("GET / HTTP/1.1\nHost: a\n\n")
+		if _, body := c.Answer(); body != "ok" {
 			t.Errorf("after a body of %d bytes: %q", size, body)
 		}
 		_ = c.Close()
-		waitFor(t, "the connection to be closed", func() bool { return g.open() == 0 })
+		waitFor(t, "the connection to be closed", func() bool { return len(g.Conns()) == 0 })
 	}
 }
 
@@ -245,14 +244,14 @@ flow:
   - {name: main, filter: [{answer: {text: hello}}]}
   - {name: log, filter: [{answer: {}}]}
 router: [{name: default, default_flow: main, tracing_flow: log}]
-`, testRegistry(func(x *Exchange) {
+`, testRegistry(func(x *flows.Exchange) {
 		if x.Tracing {
 			seen <- record{string(x.Request.Target), x.Response.Status, x.ResponseBytes, x.Tracing}
 		}
 	}), nil)
-	c := g.dial()
-	c.send("GET /a HTTP/1.1\nHost: a\n\n").answer()
-	c.send("GET /b HTTP/1.1\nHost: a\n\n").answer()
+	c := g.Dial()
+	c.Send("GET /a HTTP/1.1\nHost: a\n\n").Answer()
+	c.Send("GET /b HTTP/1.1\nHost: a\n\n").Answer()
 	for _, want := range []string{"/a", "/b"} {
 		r := <-seen
 		if r.target != want || r.status != 200 || r.bytes < 5 || !r.trace {
@@ -289,7 +288,7 @@ func TestReloadWhileRequestsRun(t *testing.T) {
 		}()
 	}
 	for range 50 {
-		g.load(oneFlow, testRegistry(nil))
+		g.Load(oneFlow)
 	}
 	close(stop)
 	for range cap(done) {
@@ -317,7 +316,7 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 func TestPrefetch(t *testing.T) {
 	f := func(text string, limit int64, whole bool) {
 		t.Helper()
-		var b Body
+		var b flows.Body
 		b.ReplaceStream(strings.NewReader(text), -1)
 		data, got, err := b.Prefetch(limit)
 		if err != nil || got != whole {
@@ -342,18 +341,18 @@ func TestPrefetch(t *testing.T) {
 }
 
 func TestBrokenBodies(t *testing.T) {
-	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
+	g := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), nil)
 	f := func(request string, half bool, status int) {
 		t.Helper()
-		c := g.dial().send(request)
+		c := g.Dial().Send(request)
 		if half {
 			_ = c.CloseWrite()
 		}
-		resp, body := c.answer()
+		resp, body := c.Answer()
 		if resp.StatusCode != status || !strings.HasPrefix(body, `{"error":`) {
 			t.Errorf("%.80q: got %d %.100s, want %d", request, resp.StatusCode, body, status)
 		}
-		if !c.closed() {
+		if !c.Closed() {
 			t.Errorf("%.80q: the connection was not closed", request)
 		}
 	}
@@ -369,19 +368,19 @@ func TestBrokenBodies(t *testing.T) {
 
 func TestNothingBehindTrailersIsARequest(t *testing.T) {
 	var targets []string
-	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(func(x *Exchange) {
+	g := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(func(x *flows.Exchange) {
 		targets = append(targets, string(x.Request.Target))
 	}), nil)
 	for _, trailers := range []string{"X: a\n", "X: a\n b\n", "X : a\n", ": a\n", "X: a\n\n", "X\n"} {
 		targets = nil
-		c := g.dial()
+		c := g.Dial()
 		text := strings.ReplaceAll("POST /first HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n1\na\n0\n", "\n", "\r\n") + trailers +
 			strings.ReplaceAll("\nGET /smuggled HTTP/1.1\nHost: a\n\n", "\n", "\r\n")
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
 		}
 		_ = c.CloseWrite()
-		c.closed()
+		c.Closed()
 		if slices.Contains(targets, "/smuggled") {
 			t.Errorf("trailers %q: a request was read behind them", trailers)
 		}
@@ -391,19 +390,19 @@ func TestNothingBehindTrailersIsARequest(t *testing.T) {
 func TestOwnRefusalDoesNotWaitForTheBody(t *testing.T) {
 	g := newGateway(t, oneFlow, testRegistry(nil), nil)
 	for _, sent := range []string{"", strings.Repeat("a", 1000)} {
-		c := g.dial().send("POST /i/_doc HTTP/1.1\nHost: a\nContent-Length: 209715200\n\n" + sent)
-		if resp, _ := c.answer(); resp.StatusCode != 413 {
+		c := g.Dial().Send("POST /i/_doc HTTP/1.1\nHost: a\nContent-Length: 209715200\n\n" + sent)
+		if resp, _ := c.Answer(); resp.StatusCode != 413 {
 			t.Errorf("got %d", resp.StatusCode)
 		}
 	}
 }
 
 func TestHeaderLimitIsExact(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.MaxHeaderSize = 8 << 10 })
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.MaxHeaderSize = 8 << 10 })
 	head := "GET / HTTP/1.1\nHost: a\nX: "
 	fixed := len("Host: a\r\nX: \r\n\r\n")
 	for n, status := range map[int]int{8<<10 - fixed: 200, 8<<10 - fixed + 1: 431} {
-		if resp, _ := g.dial().send(head + strings.Repeat("x", n) + "\n\n").answer(); resp.StatusCode != status {
+		if resp, _ := g.Dial().Send(head + strings.Repeat("x", n) + "\n\n").Answer(); resp.StatusCode != status {
 			t.Errorf("%d bytes: got %d, want %d", n, resp.StatusCode, status)
 		}
 	}
@@ -411,45 +410,41 @@ func TestHeaderLimitIsExact(t *testing.T) {
 
 func TestFieldsOfTheConnectionAreNotOfTheRequest(t *testing.T) {
 	var fields string
-	g := newGateway(t, oneFlow, testRegistry(func(x *Exchange) {
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
 		fields = ""
 		for _, f := range x.Request.Header.Fields() {
 			fields += string(f.Name) + ";"
 		}
 	}), nil)
-	g.dial().send("GET / HTTP/1.1\nHost: a\nAuthorization: b\nConnection: Authorization, X-Hop\nX-Hop: 1\nTE: trailers\nX-End: 1\n\n").answer()
+	g.Dial().Send("GET / HTTP/1.1\nHost: a\nAuthorization: b\nConnection: Authorization, X-Hop\nX-Hop: 1\nTE: trailers\nX-End: 1\n\n").Answer()
 	if fields != "Host;X-End;" {
 		t.Errorf("got %s", fields)
 	}
 }
 
 func TestShutdownDoesNotWaitForHalfAHead(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 60e9 })
-	g.dial().send("GET / HTTP/1.1\nHo")
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.HeaderTimeout = 60e9 })
+	g.Dial().Send("GET / HTTP/1.1\nHo")
 	waitFor(t, "the head to begin", func() bool {
-		for _, c := range g.snapshot(nil) {
-			if c.phase() == phaseHead {
-				return true
-			}
-		}
-		return false
+		conns := g.Conns()
+		return len(conns) == 1 && !conns[0].Idle
 	})
 	// The clean-up of the gateway fails if this takes longer than its limit of 10 seconds.
 }
 
 func TestAnswerOfUnknownLengthToHTTP10(t *testing.T) {
 	reg := testRegistry(nil)
-	Register(reg, Factory[struct{}]{
+	flows.Register(reg, flows.Factory[struct{}]{
 		Name: "stream", Default: func() struct{} { return struct{}{} },
-		Build: func(*Builder, struct{}) Filter { return streamFilter{} },
+		Build: func(*flows.Builder, struct{}) flows.Filter { return streamFilter{} },
 	})
-	g := newGateway(t, strings.Replace(oneFlow, "answer: {}", "stream: {}", 1), reg, nil)
-	c := g.dial().send("GET / HTTP/1.0\nConnection: keep-alive\n\n")
-	got, err := io.ReadAll(c.r)
+	g := newGateway(t, flowstest.Main("{stream: {}}"), reg, nil)
+	c := g.Dial().Send("GET / HTTP/1.0\nConnection: keep-alive\n\n")
+	got, err := io.ReadAll(c.R)
 	if err != nil || !strings.HasSuffix(string(got), "\r\n\r\n"+strings.Repeat("x", 100_000)) || strings.Contains(string(got), "chunked") {
 		t.Errorf("got %d bytes beginning %.120q, %v", len(got), got, err)
 	}
-	if resp, body := g.dial().send("GET / HTTP/1.1\nHost: a\n\n").answer(); resp.ContentLength != -1 || len(body) != 100_000 {
+	if resp, body := g.Dial().Send("GET / HTTP/1.1\nHost: a\n\n").Answer(); resp.ContentLength != -1 || len(body) != 100_000 {
 		t.Errorf("HTTP/1.1: length %d, %d bytes", resp.ContentLength, len(body))
 	}
 }
@@ -457,7 +452,7 @@ func TestAnswerOfUnknownLengthToHTTP10(t *testing.T) {
 // streamFilter answers with a stream of unknown length.
 type streamFilter struct{}
 
-func (streamFilter) Serve(x *Exchange, _ Handler) error {
+func (streamFilter) Serve(x *flows.Exchange, _ flows.Handler) error {
 	x.Reply(200, "text/plain", nil)
 	x.Response.Body.ReplaceStream(strings.NewReader(strings.Repeat("x", 100_000)), -1)
 	return nil

@@ -244,7 +244,9 @@ func (b *Builder) FilterName() string { return b.name }
 
 // FilterID returns a text by which the filter being built is known across reloads, as long as neither its name nor its place
 // among those of the same name in its flow changes.
-func (b *Builder) FilterID() string { return fmt.Sprintf("%s/%s/%d", b.FlowName(), b.name, b.named[b.name]) }
+func (b *Builder) FilterID() string {
+	return fmt.Sprintf("%s/%s/%d", b.FlowName(), b.name, b.named[b.name])
+}
 
 // Flow returns the flow called name, which may be built later. It reports a problem and returns nil if there is none.
 func (b *Builder) Flow(name string, node *conf.Node) *Flow {

@@ -1,4 +1,4 @@
-package flows
+package flows_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"weir/flows"
+	"weir/flows/flowstest"
 	"weir/internal/wire"
 )
 
@@ -22,7 +24,7 @@ type reply struct {
 	length int64     // of stream, or announced
 }
 
-func (r reply) Serve(x *Exchange, _ Handler) error {
+func (r reply) Serve(x *flows.Exchange, _ flows.Handler) error {
 	x.Response.Status = r.status
 	if r.reason != "" {
 		x.Response.Reason = []byte(r.reason)
@@ -41,39 +43,29 @@ func (r reply) Serve(x *Exchange, _ Handler) error {
 	return nil
 }
 
-// replying serves a flow of one filter, which make makes anew for each request.
-func replying(t *testing.T, next func() reply) *gateway {
+// replying serves a flow of one filter, which next makes anew for each request.
+func replying(t *testing.T, next func() reply, shape func(*flows.EntryConfig)) *flowstest.Gateway {
 	t.Helper()
 	reg := testRegistry(nil)
-	Register(reg, Factory[struct{}]{
+	flows.Register(reg, flows.Factory[struct{}]{
 		Name: "reply", Default: func() struct{} { return struct{}{} },
-		Build: func(*Builder, struct{}) Filter {
-			return serveFunc(func(x *Exchange, h Handler) error { return next().Serve(x, h) })
+		Build: func(*flows.Builder, struct{}) flows.Filter {
+			return serveFunc(func(x *flows.Exchange, h flows.Handler) error { return next().Serve(x, h) })
 		},
 	})
-	return newGateway(t, strings.Replace(oneFlow, "answer: {}", "reply: {}", 1), reg, nil)
+	return flowstest.New(t, reg, flowstest.Main("{reply: {}}"), flowstest.Options{Entry: shape})
 }
 
-type serveFunc func(x *Exchange, next Handler) error
+type serveFunc func(x *flows.Exchange, next flows.Handler) error
 
-func (f serveFunc) Serve(x *Exchange, next Handler) error { return f(x, next) }
-
-// raw returns all that the gateway says until it closes the connection.
-func (c *client) raw() string {
-	c.t.Helper()
-	all, err := io.ReadAll(c.r)
-	if err != nil {
-		c.t.Fatalf("%v after %q", err, all)
-	}
-	return string(all)
-}
+func (f serveFunc) Serve(x *flows.Exchange, next flows.Handler) error { return f(x, next) }
 
 // An answer leaves as the node wrote it: reason, order, spelling, and the length where and how it stood.
 func TestAnswersAreWrittenAsTheyAre(t *testing.T) {
 	f := func(method string, r reply, want string) {
 		t.Helper()
-		g := replying(t, func() reply { return r })
-		got := g.dial().send(method + " / HTTP/1.1\nHost: a\nConnection: close\n\n").raw()
+		g := replying(t, func() reply { return r }, nil)
+		got := g.Dial().Send(method + " / HTTP/1.1\nHost: a\nConnection: close\n\n").Raw()
 		want = strings.ReplaceAll(strings.Replace(want, "\n", "\nConnection: close\n", 1), "\n", "\r\n")
 		if got != want {
 			t.Errorf("%s: got %q, want %q", method, got, want)
@@ -100,19 +92,19 @@ func TestAnswersAreWrittenAsTheyAre(t *testing.T) {
 
 func TestHTTP10(t *testing.T) {
 	g := newGateway(t, oneFlow, testRegistry(nil), nil)
-	if got := g.dial().send("GET / HTTP/1.0\n\n").raw(); !strings.Contains(got, "\r\nConnection: close\r\n") {
+	if got := g.Dial().Send("GET / HTTP/1.0\n\n").Raw(); !strings.Contains(got, "\r\nConnection: close\r\n") {
 		t.Errorf("without keep-alive: %q", got)
 	}
-	c := g.dial()
+	c := g.Dial()
 	for range 2 {
-		resp, body := c.send("GET / HTTP/1.0\nConnection: Keep-Alive\n\n").answer()
+		resp, body := c.Send("GET / HTTP/1.0\nConnection: Keep-Alive\n\n").Answer()
 		if body != "ok" || resp.Header.Get("Connection") != "keep-alive" {
 			t.Errorf("with keep-alive: %v %q", resp.Header, body)
 		}
 	}
 	// A client of HTTP/1.0 knows no interim answers (RFC 9110 section 10.1.1).
-	mirror := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
-	got := mirror.dial().send("POST / HTTP/1.0\nExpect: 100-continue\nContent-Length: 3\n\nabc").raw()
+	mirror := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), nil)
+	got := mirror.Dial().Send("POST / HTTP/1.0\nExpect: 100-continue\nContent-Length: 3\n\nabc").Raw()
 	if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\nabc") {
 		t.Errorf("Expect: %q", got)
 	}
@@ -124,17 +116,17 @@ func TestAnswersThatBreakOffAreCut(t *testing.T) {
 		t.Helper()
 		g := replying(t, func() reply {
 			return reply{status: 200, stream: io.MultiReader(strings.NewReader("half"), failing{}), length: length}
-		})
-		c := g.dial().send("GET / HTTP/" + version + "\nHost: a\n\n")
-		if got, err := io.ReadAll(c.r); err == nil {
+		}, nil)
+		c := g.Dial().Send("GET / HTTP/" + version + "\nHost: a\n\n")
+		if got, err := io.ReadAll(c.R); err == nil {
 			t.Errorf("HTTP/%s with length %d: %q ended in order", version, length, got)
 		}
 	}
 	f("1.1", 100)
 	f("1.1", -1)
 	f("1.0", -1)
-	g := replying(t, func() reply { return reply{status: 200, stream: strings.NewReader("short"), length: 100} })
-	if got, err := io.ReadAll(g.dial().send("GET / HTTP/1.1\nHost: a\n\n").r); err == nil {
+	g := replying(t, func() reply { return reply{status: 200, stream: strings.NewReader("short"), length: 100} }, nil)
+	if got, err := io.ReadAll(g.Dial().Send("GET / HTTP/1.1\nHost: a\n\n").R); err == nil {
 		t.Errorf("a stream that was shorter than announced: %q ended in order", got)
 	}
 }
@@ -144,31 +136,31 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func TestRequestsBehindAnyBody(t *testing.T) {
-	mirror := newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), nil)
+	mirror := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), nil)
 	plain := newGateway(t, oneFlow, testRegistry(nil), nil)
 	big := strings.Repeat("x", 30_000)
-	f := func(g *gateway, first, want string) {
+	f := func(g *flowstest.Gateway, first, want string) {
 		t.Helper()
 		for _, pause := range []bool{false, true} { // the second request comes with the first, or after its answer
-			c := g.dial()
+			c := g.Dial()
 			second := "POST /second HTTP/1.1\nHost: a\nContent-Length: 1\n\n2"
 			if pause {
-				c.send(first)
+				c.Send(first)
 			} else {
-				c.send(first + second)
+				c.Send(first + second)
 			}
-			if _, body := c.answer(); body != want {
+			if _, body := c.Answer(); body != want {
 				t.Errorf("%.60q: body of %d bytes, want %d", first, len(body), len(want))
 			}
 			if pause {
-				c.send(second)
+				c.Send(second)
 			}
-			if _, body := c.answer(); body != "2" && body != "ok" {
+			if _, body := c.Answer(); body != "2" && body != "ok" {
 				t.Errorf("%.60q: the second answer is %.60q", first, body)
 			}
 		}
 	}
-	for _, g := range []*gateway{mirror, plain} {
+	for _, g := range []*flowstest.Gateway{mirror, plain} {
 		want := func(body string) string {
 			if g == plain {
 				return "ok"
@@ -189,14 +181,14 @@ func TestRequestsBehindAnyBody(t *testing.T) {
 }
 
 func TestMalformedLinesAreRefusedAtOnce(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 60e9 })
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.HeaderTimeout = 60e9 })
 	f := func(text string, status int) {
 		t.Helper()
-		c := g.dial()
+		c := g.Dial()
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
 		}
-		if resp, body := c.answer(); resp.StatusCode != status || !strings.HasPrefix(body, `{"error":`) || !c.closed() {
+		if resp, body := c.Answer(); resp.StatusCode != status || !strings.HasPrefix(body, `{"error":`) || !c.Closed() {
 			t.Errorf("%q: got %d %s, want %d and the end of the connection", text, resp.StatusCode, body, status)
 		}
 	}
@@ -217,10 +209,10 @@ func TestMalformedLinesAreRefusedAtOnce(t *testing.T) {
 }
 
 func TestRefusalsOfHeadHaveNoBody(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.HeaderTimeout = 200e6 })
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.HeaderTimeout = 200e6 })
 	f := func(text string, status string) {
 		t.Helper()
-		got := g.dial().send(text).raw()
+		got := g.Dial().Send(text).Raw()
 		if !strings.HasPrefix(got, "HTTP/1.1 "+status+" ") || !strings.HasSuffix(got, "\r\n\r\n") || !strings.Contains(got, "Content-Length: ") {
 			t.Errorf("%.40q: got %q", text, got)
 		}
@@ -235,9 +227,9 @@ func TestRefusalsOfHeadHaveNoBody(t *testing.T) {
 // Empty lines between requests are no request: they must not keep a connection for ever.
 func TestEmptyLinesAreCounted(t *testing.T) {
 	g := newGateway(t, oneFlow, testRegistry(nil), nil)
-	c := g.dial()
+	c := g.Dial()
 	for range 3 {
-		if _, body := c.send("\nGET / HTTP/1.1\nHost: a\n\n\n").answer(); body != "ok" {
+		if _, body := c.Send("\nGET / HTTP/1.1\nHost: a\n\n\n").Answer(); body != "ok" {
 			t.Fatal(body)
 		}
 	}
@@ -251,18 +243,18 @@ func TestEmptyLinesAreCounted(t *testing.T) {
 
 // A client that reads only when it has sent everything gets the refusal all the same (valyala/fasthttp#1348).
 func TestRefusalReachesWhoIsStillSending(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *EntryConfig) { c.MaxBodySize = 1 << 20 })
+	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.MaxBodySize = 1 << 20 })
 	for _, framing := range []string{"Content-Length: 20000000\n\n", "Transfer-Encoding: chunked\n\n1312d00\n"} {
 		mirror := strings.HasPrefix(framing, "T")
 		if mirror {
-			g = newGateway(t, strings.Replace(oneFlow, "answer: {}", "answer: {mirror: true}", 1), testRegistry(nil), func(c *EntryConfig) { c.MaxBodySize = 1 << 20 })
+			g = newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), func(c *flows.EntryConfig) { c.MaxBodySize = 1 << 20 })
 		}
-		c := g.dial().send("POST /_bulk HTTP/1.1\nHost: a\n" + framing)
+		c := g.Dial().Send("POST /_bulk HTTP/1.1\nHost: a\n" + framing)
 		piece := strings.Repeat("x", 200_000)
 		for range 100 {
-			c.send(piece)
+			c.Send(piece)
 		}
-		if resp, _ := c.answer(); resp.StatusCode != 413 {
+		if resp, _ := c.Answer(); resp.StatusCode != 413 {
 			t.Errorf("%q: got %d", framing, resp.StatusCode)
 		}
 	}
@@ -285,10 +277,10 @@ func FuzzRequests(f *testing.F) {
 	var mu sync.Mutex
 	var got []string
 	reg := testRegistry(nil)
-	Register(reg, Factory[struct{}]{
+	flows.Register(reg, flows.Factory[struct{}]{
 		Name: "note", Default: func() struct{} { return struct{}{} },
-		Build: func(*Builder, struct{}) Filter {
-			return serveFunc(func(x *Exchange, _ Handler) error {
+		Build: func(*flows.Builder, struct{}) flows.Filter {
+			return serveFunc(func(x *flows.Exchange, _ flows.Handler) error {
 				body, err := io.ReadAll(x.Request.Body.Reader())
 				if err != nil {
 					return err
@@ -301,7 +293,7 @@ func FuzzRequests(f *testing.F) {
 			})
 		},
 	})
-	g := newGateway(f, strings.Replace(oneFlow, "answer: {}", "note: {}", 1), reg, nil)
+	g := newGateway(f, flowstest.Main("{note: {}}"), reg, nil)
 	f.Fuzz(func(t *testing.T, raw []byte, step int) {
 		if len(raw) > 4<<10 {
 			return

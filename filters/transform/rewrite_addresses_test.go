@@ -9,6 +9,7 @@ import (
 
 	"weir/elastic"
 	"weir/flows"
+	"weir/flows/flowstest"
 	"weir/internal/conf"
 )
 
@@ -87,10 +88,9 @@ func TestOwnAddress(t *testing.T) {
 func TestRewriteAddressesConfig(t *testing.T) {
 	f := func(parameters string, wants ...string) {
 		t.Helper()
-		root, p := conf.Parse("t.yml", "flow: [{name: main, filter: [{rewrite_addresses: "+parameters+"}]}]", nil)
 		reg := flows.NewRegistry()
 		flows.Register(reg, RewriteAddresses())
-		flows.NewBuilder(reg, p).Define(root.Get("flow"))
+		_, _, p := flowstest.Build(reg, flowstest.Main("{rewrite_addresses: "+parameters+"}"))
 		var got []string
 		for _, q := range p.Sorted() {
 			got = append(got, q.Message)

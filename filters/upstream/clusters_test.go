@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/elastic/estest"
+	"weir/flows/flowstest"
 	"weir/internal/obs"
 )
 
@@ -41,9 +42,9 @@ func several(t *testing.T, filter string, list ...*estest.Cluster) (addr string,
 		sections = append(sections, fmt.Sprintf("{name: %c, endpoints: [%s]}", 'a'+i, strings.Join(es.URLs(), ", ")))
 	}
 	logs = new(logLines)
-	b, root, p := loadSections(strings.Join(sections, ", "), filter)
-	addr, metrics = run(t, b, root, p, slog.New(slog.NewTextHandler(logs, nil)))
-	return addr, metrics, logs
+	g := flowstest.New(t, registry(), overClusters(strings.Join(sections, ", "), filter),
+		flowstest.Options{Logger: slog.New(slog.NewTextHandler(logs, nil))})
+	return g.Addr(), g.Metrics, logs
 }
 
 // named starts clusters of one node whose ids differ.
@@ -335,8 +336,8 @@ func TestClustersByIndex(t *testing.T) {
 func TestClustersThatMakeNoSense(t *testing.T) {
 	f := func(filter, want string) {
 		t.Helper()
-		_, _, p := loadSections("{name: a, endpoint: 'http://127.0.0.1:1'}, {name: b, endpoint: 'http://127.0.0.1:2'}", filter)
-		if got := fmt.Sprint(p.Err()); !strings.Contains(got, want) {
+		err := problems(overClusters("{name: a, endpoint: 'http://127.0.0.1:1'}, {name: b, endpoint: 'http://127.0.0.1:2'}", filter))
+		if got := fmt.Sprint(err); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", filter, got)
 		}
 	}

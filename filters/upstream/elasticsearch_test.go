@@ -1,27 +1,19 @@
-package upstream
+package upstream_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"weir/elastic"
-	"weir/flows"
-	"weir/internal/conf"
+	"weir/flows/flowstest"
 )
 
 func TestClassicMeanings(t *testing.T) {
+	t.Setenv("PASSWORD", "x") // which is not in clear text
 	f := func(cluster, parameters string, wants ...string) {
 		t.Helper()
-		root, p := conf.Parse("t.yml", "clusters: [{name: c, endpoint: 'http://localhost:9200'"+cluster+"}]\n"+
-			"flow: [{name: main, filter: [{elasticsearch: {elasticsearch: c"+parameters+"}}]}]", func(string) (string, bool) { return "x", true })
-		reg := flows.NewRegistry()
-		flows.Register(reg, Elasticsearch())
-		b := flows.NewBuilder(reg, p)
-		for name, c := range elastic.DecodeClusters(root.Get("clusters"), p) {
-			b.Provide("elasticsearch", name, c, nil)
-		}
-		b.Define(root.Get("flow"))
+		_, _, p := flowstest.Build(registry(), "elasticsearch: [{name: c, endpoint: 'http://localhost:9200'"+cluster+"}]\n"+
+			flowstest.Main("{elasticsearch: {elasticsearch: c"+parameters+"}}"))
 		var got []string
 		for _, q := range p.Sorted() {
 			got = append(got, q.Severity.String()+" "+q.Message)

@@ -3,10 +3,8 @@ package upstream_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -15,11 +13,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"weir/elastic"
 	"weir/elastic/estest"
 	"weir/filters/upstream"
 	"weir/flows"
-	"weir/internal/conf"
+	"weir/flows/flowstest"
 	"weir/internal/obs"
 )
 
@@ -27,65 +24,34 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// load builds a flow of one elasticsearch filter over one cluster; both texts are members of their sections in YAML.
-func load(cluster, filter string) (*flows.Builder, *conf.Node, *conf.Problems) {
-	return loadSections("{name: up"+cluster+"}", "elasticsearch: up"+filter)
-}
-
-// loadSections builds a flow of one elasticsearch filter over these clusters.
-func loadSections(clusters, filter string) (*flows.Builder, *conf.Node, *conf.Problems) {
-	root, p := conf.Parse("test.yml", "elasticsearch: ["+clusters+"]\n"+
-		"flow: [{name: main, filter: [{elasticsearch: {"+filter+"}}]}]\nrouter: [{name: default, default_flow: main}]\n", nil)
+// registry has the filter elasticsearch.
+func registry() *flows.Registry {
 	reg := flows.NewRegistry()
 	flows.Register(reg, upstream.Elasticsearch())
-	b := flows.NewBuilder(reg, p)
-	for name, c := range elastic.DecodeClusters(root.Get("elasticsearch"), p) {
-		b.Provide("elasticsearch", name, c, nil)
-	}
-	b.Define(root.Get("flow"))
-	return b, root, p
+	return reg
+}
+
+// one is a configuration of one elasticsearch filter over one cluster; both texts are members of their sections in YAML.
+func one(cluster, filter string) string {
+	return overClusters("{name: up"+cluster+"}", "elasticsearch: up"+filter)
+}
+
+// overClusters is a configuration of one elasticsearch filter over these clusters.
+func overClusters(clusters, filter string) string {
+	return "elasticsearch: [" + clusters + "]\n" + flowstest.Main("{elasticsearch: {"+filter+"}}")
+}
+
+// problems returns what is wrong with a configuration, nil if nothing is.
+func problems(text string) error {
+	_, _, p := flowstest.Build(registry(), text)
+	return p.Err()
 }
 
 // gateway runs an entry over such a flow and returns its address and its metrics.
 func gateway(t testing.TB, cluster, filter string) (string, *obs.Metrics) {
 	t.Helper()
-	b, root, p := load(cluster, filter)
-	return run(t, b, root, p, slog.New(slog.DiscardHandler))
-}
-
-// run runs an entry over flows that were built and returns its address and its metrics.
-func run(t testing.TB, b *flows.Builder, root *conf.Node, p *conf.Problems, logger *slog.Logger) (string, *obs.Metrics) {
-	t.Helper()
-	routers := map[string]*flows.Router{"default": b.Router(root.Get("router").Items()[0])}
-	if err := p.Err(); err != nil {
-		t.Fatal(err)
-	}
-	metrics, budget := obs.NewMetrics(), flows.NewBudget(256<<20)
-	g := b.Generation(1, routers, &flows.Runtime{Metrics: metrics, Logger: logger, Budget: budget}, flows.NewKeeper())
-	if err := g.Start(); err != nil {
-		t.Fatal(err)
-	}
-	c := flows.DefaultEntry()
-	c.Name, c.Router, c.Network.Binding = "test", "default", "127.0.0.1:0"
-	e, err := flows.NewEntry(c, nil, metrics, budget, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.Use(g)
-	if err := e.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e.Serve()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := e.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		g.Retire()
-		<-g.Drained()
-	})
-	return e.Addr(), metrics
+	g := flowstest.New(t, registry(), one(cluster, filter), flowstest.Options{})
+	return g.Addr(), g.Metrics
 }
 
 // endpoints is the member of a cluster's section that names its nodes, which are all there are.
@@ -218,8 +184,8 @@ func TestAnswerThatStops(t *testing.T) {
 func TestTimeoutsThatMakeNoSense(t *testing.T) {
 	f := func(filter, want string) {
 		t.Helper()
-		if _, _, p := load(endpoints("http://127.0.0.1:1"), filter); !strings.Contains(fmt.Sprint(p.Err()), want) {
-			t.Errorf("%s: %v", filter, p.Err())
+		if err := problems(one(endpoints("http://127.0.0.1:1"), filter)); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v", filter, err)
 		}
 	}
 	f(", timeouts: {min_rate: 100/s}", "100/s is not an amount of data in a time, such as 10kb/s")

@@ -1,11 +1,10 @@
-package upstream
+package upstream_test
 
 import (
 	"testing"
 
-	"weir/elastic"
 	"weir/flows"
-	"weir/internal/conf"
+	"weir/flows/flowstest"
 )
 
 // What was answered with rights that the gateway lent is not for callers after the rights, or the loan, have changed: caches
@@ -13,15 +12,7 @@ import (
 func TestLentRightsAreDependedOn(t *testing.T) {
 	digest := func(auth, filter string) string {
 		t.Helper()
-		root, p := conf.Parse("test.yml", "elasticsearch: [{name: up, endpoint: \"http://127.0.0.1:1\", "+auth+"}]\n"+
-			"flow: [{name: main, filter: [{elasticsearch: {elasticsearch: up"+filter+"}}]}]\n", nil)
-		reg := flows.NewRegistry()
-		flows.Register(reg, Elasticsearch())
-		b := flows.NewBuilder(reg, p)
-		for name, c := range elastic.DecodeClusters(root.Get("elasticsearch"), p) {
-			b.Provide("elasticsearch", name, c, nil)
-		}
-		b.Define(root.Get("flow"))
+		b, _, p := flowstest.Build(registry(), one(", endpoint: \"http://127.0.0.1:1\", "+auth, filter))
 		if err := p.Err(); err != nil {
 			t.Fatal(err)
 		}

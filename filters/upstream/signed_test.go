@@ -154,8 +154,8 @@ func TestWhoseCredentialsNodesGet(t *testing.T) {
 
 func TestSignedRequestsExcludeLending(t *testing.T) {
 	for _, credentials := range []string{"gateway", "if_missing"} {
-		_, _, p := load(endpoints("http://127.0.0.1:1")+", signed_requests: true", ", credentials: "+credentials)
-		if got := fmt.Sprint(p.Err()); !strings.Contains(got, "requests to up are signed by callers") {
+		err := problems(one(endpoints("http://127.0.0.1:1")+", signed_requests: true", ", credentials: "+credentials))
+		if got := fmt.Sprint(err); !strings.Contains(got, "requests to up are signed by callers") {
 			t.Errorf("%s: %s", credentials, got)
 		}
 	}

@@ -20,6 +20,7 @@ var layers = map[string][]string{
 	"elastic":             append([]string{"elastic"}, base...),
 	"queue":               append([]string{"queue"}, base...),
 	"flows":               append([]string{"elastic=", "elastic/api", "elastic/generation", "elastic/query"}, base...),
+	"flows/flowstest":     append([]string{"flows=", "elastic="}, base...),
 	"pipeline":            append([]string{"pipeline", "flows", "elastic", "queue"}, base...),
 	"filters":             append([]string{"flows", "elastic", "queue"}, base...),
 	"filters=":            {"filters", "flows"},
