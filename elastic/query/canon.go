@@ -62,7 +62,7 @@ type Canon struct {
 	depth   int
 	members []member // of all objects that are open, innermost last
 	scratch []byte   // where members are put in order
-	facts   fact
+	facts   factSet
 
 	timeless bool // no string can be date math
 
@@ -248,7 +248,7 @@ func (c *Canon) object(i int, p place, ordered bool) (int, NotCanonical) {
 		}
 		w := wordOf(key, m.head)
 		next := w.steps[p]
-		c.facts |= next.says
+		c.facts |= next.says.set()
 		if w.name == "" {
 			c.facts |= unknownFacts(p, key)
 		}
@@ -267,7 +267,7 @@ func (c *Canon) object(i int, p place, ordered bool) (int, NotCanonical) {
 			i = c.space(i)
 		}
 		if next.to == placeTermsField && i < len(in) && in[i] == '{' {
-			c.facts |= saysForeign
+			c.facts |= saysForeign.set()
 		}
 		if i, fault = c.value(i, next.to, ordered || w.ordered); fault != 0 {
 			return i, fault

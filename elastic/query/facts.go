@@ -22,6 +22,7 @@ type Facts struct {
 	Foreign        bool // documents of an index that the path may not name: terms lookup, indexed shape, more like this, percolate
 	External       bool // something outside the indices: a model, a rule set, a plug-in's extension
 	Pipeline       bool // "search_pipeline"
+	Uneven         bool // what copies of a shard may differ in although they hold the same: the order of equals, statistics of terms, what is near
 }
 
 // Steady tells whether a query with these facts finds the same in indices that do not change.
@@ -29,11 +30,12 @@ func (f *Facts) Steady() bool {
 	return !f.Now && !f.Script && !f.Random && !f.Wrapped && !f.Foreign && !f.External
 }
 
-// A fact is a set of Facts, a bit each.
-type fact uint16
+// A fact is one of Facts.
+type fact uint8
 
 const (
-	saysNow fact = 1 << iota
+	saysNothing fact = iota
+	saysNow
 	saysSize0
 	saysAggs
 	saysTerminateAfter
@@ -49,15 +51,23 @@ const (
 	saysForeign
 	saysExternal
 	saysPipeline
+	saysUneven
 )
 
-func (f fact) named() Facts {
+// A factSet is a set of facts, a bit each.
+type factSet uint32
+
+func (f fact) set() factSet { return 1 << f }
+
+func (s factSet) has(f fact) bool { return s&f.set() != 0 }
+
+func (s factSet) named() Facts {
 	return Facts{
-		Now: f&saysNow != 0, Size0: f&saysSize0 != 0, Aggs: f&saysAggs != 0, TerminateAfter: f&saysTerminateAfter != 0,
-		Explain: f&saysExplain != 0, Profile: f&saysProfile != 0, Slice: f&saysSlice != 0, PIT: f&saysPIT != 0,
-		Script: f&saysScript != 0, ScriptedMetric: f&saysScriptedMetric != 0, Sampler: f&saysSampler != 0,
-		Random: f&saysRandom != 0, Wrapped: f&saysWrapped != 0, Foreign: f&saysForeign != 0, External: f&saysExternal != 0,
-		Pipeline: f&saysPipeline != 0,
+		Now: s.has(saysNow), Size0: s.has(saysSize0), Aggs: s.has(saysAggs), TerminateAfter: s.has(saysTerminateAfter),
+		Explain: s.has(saysExplain), Profile: s.has(saysProfile), Slice: s.has(saysSlice), PIT: s.has(saysPIT),
+		Script: s.has(saysScript), ScriptedMetric: s.has(saysScriptedMetric), Sampler: s.has(saysSampler),
+		Random: s.has(saysRandom), Wrapped: s.has(saysWrapped), Foreign: s.has(saysForeign), External: s.has(saysExternal),
+		Pipeline: s.has(saysPipeline), Uneven: s.has(saysUneven),
 	}
 }
 
@@ -107,9 +117,9 @@ func (c *Canon) judge(p place, key, value []byte) required {
 	return 0
 }
 
-func saysIf(f fact, holds bool) fact {
+func saysIf(f fact, holds bool) factSet {
 	if holds {
-		return f
+		return f.set()
 	}
 	return 0
 }
@@ -117,23 +127,23 @@ func saysIf(f fact, holds bool) fact {
 func isFalse(value []byte) bool { return string(value) == "false" || string(value) == `"false"` }
 
 // missing returns what the end of an object says in which only these members were seen.
-func missing(p place, seen required) fact {
+func missing(p place, seen required) factSet {
 	switch {
 	case p == placeRandom && seen != sawSeed|sawField:
-		return saysRandom
+		return saysRandom.set()
 	case p == placeDecayField && seen != sawOrigin:
-		return saysNow // on a date field the origin is now unless given
+		return saysNow.set() // on a date field the origin is now unless given
 	}
 	return 0
 }
 
 // unknownFacts returns what a name says at place p that is no word.
-func unknownFacts(p place, key []byte) fact {
+func unknownFacts(p place, key []byte) factSet {
 	switch {
 	case p == placeBoost:
 		return indexFacts(key)
 	case keywords[p] && (bytes.HasPrefix(key, textScript) || bytes.HasSuffix(key, textUnderscoreScript)):
-		return saysScript
+		return saysScript.set()
 	}
 	return 0
 }
@@ -145,7 +155,7 @@ var (
 )
 
 // textFacts returns what the string s, in canonical spelling without quotes, says at place p.
-func textFacts(p place, s []byte) fact {
+func textFacts(p place, s []byte) factSet {
 	switch p {
 	case placePlain:
 		return 0
@@ -159,7 +169,7 @@ func textFacts(p place, s []byte) fact {
 }
 
 // indexFacts returns what date math in the name of an index says, such as <logs-{now/d}>.
-func indexFacts(s []byte) fact { return saysIf(saysNow, hasDateMathName(s)) }
+func indexFacts(s []byte) factSet { return saysIf(saysNow, hasDateMathName(s)) }
 
 // isDateMath tells whether s, where a date may stand, is counted from the present.
 func isDateMath(s []byte) bool {

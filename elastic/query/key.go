@@ -35,8 +35,8 @@ const (
 type PreferenceMode uint8
 
 const (
-	// PreferenceAuto drops it when no hits are asked for. Copies of a shard may order hits of equal score differently,
-	// but count alike. Kibana sends the time at which the page was loaded, so keeping it means that no two tabs share.
+	// PreferenceAuto drops it when no hits are asked for, not as suggestions or inside of aggregations either. Copies of a shard
+	// may order hits of equal score differently, but count alike. Kibana sends the time at which the page was loaded, so keeping it means that no two tabs share.
 	PreferenceAuto PreferenceMode = iota
 	// PreferenceKeep keeps it.
 	PreferenceKeep
@@ -348,7 +348,7 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 	if why != "" {
 		return why
 	}
-	if why = k.addArgs(s, count, facts.Size0, v); why != "" {
+	if why = k.addArgs(s, count, &facts, v); why != "" {
 		return why
 	}
 	s.parts = appendPart(s.parts, contentType)
@@ -548,21 +548,25 @@ func (k *Keyer) judge(f *Facts, v *Verdict) Reason {
 	return ""
 }
 
-// addArgs adds the URL parameters, sorted by name. size0 is what the body says about hits; the URL overrides it.
-func (k *Keyer) addArgs(s *state, count, size0 bool, v *Verdict) Reason {
+// addArgs adds the URL parameters, sorted by name. What they say overrides the facts of the body.
+func (k *Keyer) addArgs(s *state, count bool, f *Facts, v *Verdict) Reason {
+	size0, uneven := f.Size0, f.Uneven || f.TerminateAfter || f.External || f.Pipeline
 	for i := range s.args {
-		if s.args[i].row.rule == ruleSize {
+		switch s.args[i].row.rule {
+		case ruleSize:
 			size0 = string(s.args[i].value) == "0"
+		case ruleUneven, ruleTerminate, rulePipeline:
+			uneven = true
 		}
 	}
-	noHits := count || size0
-	v.Precomputable = v.Precomputable && noHits && !count
+	v.Precomputable = v.Precomputable && size0 && !count
+	even := (count || size0) && !uneven
 	for i := range s.args {
 		a := &s.args[i]
 		if count && a.row.searchOnly {
 			a.row = param{}
 		}
-		drop, why := k.judgeArg(a, noHits, v)
+		drop, why := k.judgeArg(a, even, v)
 		switch {
 		case why != "":
 			return why
@@ -584,8 +588,9 @@ func (k *Keyer) addArgs(s *state, count, size0 bool, v *Verdict) Reason {
 	return ""
 }
 
-// judgeArg says whether a URL parameter stays out of the key, or why there is no key.
-func (k *Keyer) judgeArg(a *arg, noHits bool, v *Verdict) (drop bool, why Reason) {
+// judgeArg says whether a URL parameter stays out of the key, or why there is no key. even tells that copies of a shard give
+// the same.
+func (k *Keyer) judgeArg(a *arg, even bool, v *Verdict) (drop bool, why Reason) {
 	switch a.row.rule {
 	case ruleDrop:
 		return a.wellFormed(), ""
@@ -619,7 +624,7 @@ func (k *Keyer) judgeArg(a *arg, noHits bool, v *Verdict) (drop bool, why Reason
 	case ruleHides:
 		return false, ReasonFilterPath
 	case rulePreference:
-		return k.judgePreference(a, noHits, v), ""
+		return k.judgePreference(a, even, v), ""
 	case ruleQueryString:
 		v.NowBound = v.NowBound || a.raw || hasNowToken(a.value, false)
 	case ruleTerminate:
@@ -637,7 +642,8 @@ func (k *Keyer) judgeArg(a *arg, noHits bool, v *Verdict) (drop bool, why Reason
 	return false, ""
 }
 
-func (k *Keyer) judgePreference(a *arg, noHits bool, v *Verdict) (drop bool) {
+// judgePreference tells whether a preference stays out of the key. even tells that copies of a shard give the same.
+func (k *Keyer) judgePreference(a *arg, even bool, v *Verdict) (drop bool) {
 	switch {
 	case bytes.HasPrefix(a.value, []byte("_only_")), bytes.HasPrefix(a.value, []byte("_shards:")):
 		v.lives(ReasonPreference)
@@ -645,7 +651,7 @@ func (k *Keyer) judgePreference(a *arg, noHits bool, v *Verdict) (drop bool) {
 	case len(a.value) == 0, a.value[0] == '_', a.raw, k.options.Preference == PreferenceKeep:
 		return false
 	}
-	return noHits || k.options.Preference == PreferenceDrop
+	return even || k.options.Preference == PreferenceDrop
 }
 
 func (k *Keyer) keepsArg(name []byte) bool {

@@ -317,6 +317,41 @@ func TestKeyIdentityOptions(t *testing.T) {
 	f(Options{Preference: PreferenceKeep}, count1, count2, false)
 }
 
+// A preference says which copy of a shard answers. It counts wherever copies that hold the same documents may differ.
+func TestPreferenceWithoutHits(t *testing.T) {
+	k := newTestKeyer(t, Options{})
+	f := func(target, body string, dropped bool) {
+		t.Helper()
+		a, va := k.Key(ask(`POST ` + target + `preference=1 ` + body))
+		b, vb := k.Key(ask(`POST ` + target + `preference=2 ` + body))
+		if !va.Cacheable() || !vb.Cacheable() || (a == b) != dropped {
+			t.Errorf("%s %s: dropped %t, want %t (%s)", target, body, a == b, dropped, va.Bypass)
+		}
+	}
+	const search, count = `search logs?`, `count logs?`
+	f(search, `{"size":0}`, true)
+	f(search, `{"size":0,"aggs":{"top_hits":{"terms":{"field":"knn"},"aggs":{"min_score":{"max":{"field":"suggest"}}}}}}`, true)
+	f(search, `{"size":0,"query":{"bool":{"filter":[{"term":{"inner_hits":"suggest"}}]}},"aggs":{"a":{"percentiles":{"field":"b"}}}}`, true)
+	f(count, `{"query":{"term":{"top_hits":1}}}`, true)
+	f(search, `{"size":0,"aggs":{"a":{"top_hits":{"size":1}}}}`, false)
+	f(search, `{"size":0,"aggs":{"a":{"terms":{"field":"b"},"aggs":{"c":{"filter":{"term":{"d":1}},"aggs":{"e":{"top_hits":{}}}}}}}}`, false)
+	f(search, `{"size":0,"aggs":{"a":{"top_metrics":{"metrics":{"field":"b"},"sort":{"c":"asc"}}}}}`, false)
+	f(search, `{"size":0,"aggs":{"a":{"significant_terms":{"field":"b"}}}}`, false)
+	f(search, `{"size":0,"aggs":{"a":{"filter":{"nested":{"path":"p","query":{"match_all":{}},"inner_hits":{}}}}}}`, false)
+	f(search, `{"size":0,"collapse":{"field":"a","inner_hits":{"name":"b"}}}`, false)
+	f(search, `{"size":0,"suggest":{"a":{"text":"b","term":{"field":"c"}}}}`, false)
+	f(search, `{"size":0,"min_score":1}`, false)
+	f(search, `{"size":0,"query":{"function_score":{"query":{"match_all":{}},"min_score":1}}}`, false)
+	f(search, `{"size":0,"query":{"knn":{"v":{"vector":[1],"k":2}}}}`, false)
+	f(search, `{"size":0,"knn":{"field":"v","query_vector":[1],"k":2}}`, false)
+	f(search, `{"size":0,"terminate_after":5}`, false)
+	f(search, `{"size":0,"search_pipeline":"p"}`, false)
+	f(`search logs?terminate_after=5&`, `{"size":0}`, false)
+	f(`search logs?search_pipeline=p&`, `{"size":0}`, false)
+	f(`search logs?suggest_field=a&suggest_text=b&`, `{"size":0}`, false)
+	f(`count logs?min_score=1&`, `{}`, false)
+}
+
 // names is the one name of an identity field.
 type names string
 

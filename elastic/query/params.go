@@ -32,6 +32,7 @@ const (
 	ruleTerminate   // in the key; answers may end early
 	ruleExplain     // in the key; lives for its time only
 	rulePipeline    // in the key; lives for its time only
+	ruleUneven      // in the key; copies of a shard may differ in it
 	ruleHides       // filter_path where nobody knows what it must leave
 )
 
@@ -97,6 +98,8 @@ var params = map[string]param{
 	"terminate_after":             {rule: ruleTerminate},
 	"explain":                     {rule: ruleExplain, kind: kindBool},
 	"search_pipeline":             {rule: rulePipeline},
+	"min_score":                   {rule: ruleUneven},
+	"suggest_field":               {rule: ruleUneven},
 	"allow_no_indices":            {kind: kindBool},
 	"ignore_unavailable":          {kind: kindBool},
 	"ignore_throttled":            {kind: kindBool},
@@ -275,5 +278,5 @@ func Known(name []byte) bool {
 // plainParams are parameters of searches and counts that params leaves to its rule for all others.
 var plainParams = [...]string{
 	"_source", "_source_includes", "_source_excludes", "analyzer", "default_operator", "df", "docvalue_fields", "expand_wildcards",
-	"from", "min_score", "routing", "sort", "stored_fields", "track_total_hits",
+	"from", "routing", "sort", "stored_fields", "suggest_mode", "suggest_size", "suggest_text", "track_total_hits",
 }

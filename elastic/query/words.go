@@ -79,6 +79,11 @@ var language = []lexicon{
 	}},
 	{step{says: saysPipeline}, []string{"search_pipeline"}},
 	{step{says: saysScript}, []string{"script_fields"}},
+	{step{says: saysUneven}, []string{
+		"top_hits", "top_metrics", "inner_hits", "geo_line", // which of equal documents come first
+		"min_score", "significant_terms", "significant_text", // statistics, in which deleted documents of a copy count
+		"knn", "variable_width_histogram", "categorize_text", // what is near, as a copy has it
+	}},
 }
 
 // local holds what words mean at one place only, where that goes before language.
@@ -91,10 +96,12 @@ var local = map[place][]lexicon{
 		{step{to: placeValue}, []string{"search_after"}},
 		{step{to: placePlain, says: saysSlice}, []string{"slice"}},
 		{step{to: placePlain, says: saysPIT}, []string{"pit"}},
+		{step{says: saysUneven}, []string{"suggest"}},
+		{step{to: placePlain, says: saysUneven}, []string{"min_score"}},
 		{step{}, []string{"script_fields"}}, // Kibana always sends it, mostly empty: its value counts
 		{step{to: placePlain}, []string{
 			"size", "from", "timeout", "stats", "terminate_after", "profile", "explain", "_source", "fields", "stored_fields",
-			"docvalue_fields", "track_total_hits", "track_scores", "min_score", "version", "seq_no_primary_term",
+			"docvalue_fields", "track_total_hits", "track_scores", "version", "seq_no_primary_term",
 		}},
 	},
 	// Only here is it sure that what stands below is a field.

@@ -20,8 +20,9 @@ type KeyConfig struct {
 	HarmlessHeaders conf.Strings `conf:"harmless_headers"`
 	// Make the caller's address part of who asks, for clusters that map roles by host.
 	ByAddress bool `conf:"by_address"`
-	// What a custom `?preference` does to the key: `auto` leaves it out when no hits are asked for. Copies of a shard may
-	// order hits of equal score differently.
+	// What a custom `?preference` does to the key: `auto` leaves it out when no hits are asked for, neither as such nor by
+	// top_hits, top_metrics, inner_hits or suggest, and nothing else in which copies of a shard may differ, such as min_score,
+	// knn or terminate_after. Copies of a shard may order hits of equal score differently.
 	Preference string `conf:"preference" enum:"auto,keep,drop"`
 	// Whether searches with scripts are cached: `deterministic` says that scripts give the same for the same documents.
 	Scripts string `conf:"scripts" enum:"bypass,deterministic"`
