@@ -7,6 +7,8 @@ import (
 
 	"weir/elastic/generation"
 	"weir/elastic/query"
+	"weir/flows"
+	"weir/internal/wire"
 )
 
 const (
@@ -19,7 +21,8 @@ const (
 	shardMarks   = 256 // marks in one shard
 )
 
-// A flight is one upstream call whose answer several exchanges wait for. It runs in the exchange of its leader.
+// A flight is one upstream call whose answer several exchanges wait for. It runs in the exchange of its leader, or in one of its
+// own that was launched for it.
 type flight struct {
 	key     query.Key
 	begun   time.Time
@@ -28,6 +31,8 @@ type flight struct {
 	part    int
 	waiters atomic.Int64
 	landed  atomic.Bool
+	late    atomic.Bool                 // somebody would not wait for it any longer, and is content with an older answer meanwhile
+	abort   atomic.Pointer[wire.Cancel] // of an exchange of its own; nil if it has none
 
 	// The fields below are set before done is closed and do not change then.
 	entry   *Entry // the answer, or nil
@@ -38,6 +43,8 @@ type flight struct {
 	dropped [32]byte
 	lost    bool          // it ended for a reason of the leader's own: try again
 	narrow  chan struct{} // waiters take a slot here to go on by themselves; nil: no limit
+	trace   flows.Trace   // of an exchange of its own, and whether what it brought is kept
+	stored  bool
 }
 
 // held tells whether somebody waits for the flight, so that it must not end with its leader's client.
@@ -112,8 +119,7 @@ func (fs *flights) join(key *query.Key, now time.Time, j joiner) (f *flight, lea
 	if f := s.open[*key]; f != nil {
 		age := now.Sub(f.begun)
 		if age < j.patience && (j.maxAge < 0 || age < j.maxAge) && (age < j.maxStale || !f.outdated()) {
-			f.waiters.Add(1)
-			fs.waiting.Add(1)
+			fs.await(f)
 			return f, false
 		}
 	}
@@ -122,10 +128,29 @@ func (fs *flights) join(key *query.Key, now time.Time, j joiner) (f *flight, lea
 	return f, true
 }
 
-// leave takes back a join as a waiter.
+// overdue tells whether a flight for key is so late that whoever has an older answer does better to take it at once. When
+// that has been so for patience, another try is due.
+func (fs *flights) overdue(key *query.Key, now time.Time, patience time.Duration) bool {
+	s := fs.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.open[*key]
+	return f != nil && f.late.Load() && now.Sub(f.begun) < 2*patience
+}
+
+// await makes the caller a waiter for f.
+func (fs *flights) await(f *flight) {
+	f.waiters.Add(1)
+	fs.waiting.Add(1)
+}
+
+// leave takes back a join as a waiter. A launched flight that nobody wants any more ends.
 func (fs *flights) leave(f *flight) {
-	f.waiters.Add(-1)
+	left := f.waiters.Add(-1)
 	fs.waiting.Add(-1)
+	if cancel := f.abort.Load(); cancel != nil && left == 0 && !f.landed.Load() && !f.late.Load() {
+		cancel.Fire()
+	}
 }
 
 // land ends a flight. If mark is set, requests for its key do not wait for each other for a while.

@@ -342,27 +342,43 @@ func (l *lookup) fetch(x *flows.Exchange, next flows.Handler, t *ticket, fwd str
 		j.maxAge = 0
 	}
 	for tries := 0; tries < 2; {
-		f, lead := l.shared.flights.join(&t.key, time.Now(), j)
-		switch {
-		case f == nil:
+		now := time.Now()
+		if t.past != nil && l.shared.flights.overdue(&t.key, now, l.stale.maxWait) && l.rescue(x, t) {
+			return nil
+		}
+		f, lead := l.shared.flights.join(&t.key, now, j)
+		if f == nil {
 			return l.alone(x, next, t, fwd)
-		case lead:
+		}
+		if lead && l.landedBefore(x, t, f) {
+			return nil
+		}
+		// Who has an older answer at hand does not wait for the new one at any price: it is fetched in an exchange of its own.
+		launched := lead && tries == 0 && l.mayRescue(t, now) && l.launch(x, next, t, f)
+		if lead && !launched {
 			return l.lead(x, next, t, f, fwd)
 		}
 		end := f.wait(x, l.stale.maxWait)
-		l.shared.flights.leave(f)
-		switch {
-		case end == waitLeft:
-			return errClientLeft
-		case end == waitLate && l.rescue(x, t):
+		if end == waitLate && l.rescue(x, t) {
+			f.late.Store(true)
+			l.shared.flights.leave(f)
 			return nil
-		case end == waitLate:
+		}
+		l.shared.flights.leave(f)
+		switch end {
+		case waitLeft:
+			return errClientLeft
+		case waitLate:
 			continue // of all who waited that long one asks anew, and the others wait for it
-		case f.failed && l.rescue(x, t):
+		}
+		if launched {
+			traceAs(x, &f.trace)
+		}
+		if f.failed && l.rescue(x, t) {
 			return nil
 		}
 		if f.serves(&t.verdict.Dropped) {
-			return l.collapse(x, t, f, fwd)
+			return l.collapse(x, t, f, fwd, launched)
 		}
 		if f.narrow != nil {
 			return l.squeeze(x, next, t, f, fwd)
@@ -397,12 +413,28 @@ func (f *flight) wait(x *flows.Exchange, patience time.Duration) waitEnd {
 	}
 }
 
-// collapse answers x with what f brought.
-func (l *lookup) collapse(x *flows.Exchange, t *ticket, f *flight, fwd string) error {
+// traceAs notes in x what was done for it in an exchange of its own.
+func traceAs(x *flows.Exchange, done *flows.Trace) {
+	own := x.Trace
+	x.Trace = *done
+	x.Trace.Flow = own.Flow
+	x.Trace.Queued += own.Queued
+}
+
+// collapse answers x with what f brought. launched tells that f was launched for x.
+func (l *lookup) collapse(x *flows.Exchange, t *ticket, f *flight, fwd string, launched bool) error {
+	if f.entry != nil {
+		f.entry.give(x, false)
+	}
+	if launched {
+		l.requests[outcomeMiss].Inc()
+		t.stored, t.why = f.stored, f.why
+		l.sayMiss(x, t, fwd)
+		return f.err
+	}
 	l.requests[outcomeShared].Inc()
 	if f.entry != nil {
 		x.Trace.Outcome = flows.Shared
-		f.entry.give(x, false)
 		l.save(f.entry, x.Response.Body.Len())
 	}
 	t.sayForward(x, fwd, "collapsed", f.why)
@@ -422,30 +454,36 @@ func (l *lookup) squeeze(x *flows.Exchange, next flows.Handler, t *ticket, f *fl
 
 // alone forwards x. Nobody waits for its answer.
 func (l *lookup) alone(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
-	l.requests[outcomeMiss].Inc()
 	err := l.forward(x, next, t)
 	if failed(x, err) && l.rescue(x, t) {
 		return nil
 	}
+	l.requests[outcomeMiss].Inc()
 	l.sayMiss(x, t, fwd)
 	return err
 }
 
+// landedBefore answers x, which leads f, with what another flight has stored between the look into the store and the start
+// of f, if it has.
+func (l *lookup) landedBefore(x *flows.Exchange, t *ticket, f *flight) bool {
+	e, now := l.find(t), time.Now()
+	if e == nil || l.refusal(t, e, now) != "" {
+		return false
+	}
+	f.entry = e
+	l.shared.flights.land(f, now, false)
+	l.hit(x, t, e, now)
+	return true
+}
+
 // lead forwards x, and gives its answer to those who wait for f.
 func (l *lookup) lead(x *flows.Exchange, next flows.Handler, t *ticket, f *flight, fwd string) (err error) {
-	// Between the look into the store and the start of the flight another flight may have landed.
-	if e, now := l.find(t), time.Now(); e != nil && l.refusal(t, e, now) == "" {
-		f.entry = e
-		l.shared.flights.land(f, now, false)
-		l.hit(x, t, e, now)
-		return nil
-	}
-	l.requests[outcomeMiss].Inc()
 	x.HoldCancel(f.held)
 	err = l.fill(x, next, t, f)
 	if failed(x, err) && l.rescue(x, t) {
 		return nil
 	}
+	l.requests[outcomeMiss].Inc()
 	l.sayMiss(x, t, fwd)
 	return err
 }
@@ -549,6 +587,9 @@ func (l *lookup) land(x *flows.Exchange, t *ticket, f *flight, err error, return
 		if f.entry = failure(x, t.asked); f.entry != nil {
 			f.partial, f.dropped, f.why = true, t.verdict.Dropped, t.why
 		}
+	}
+	if f.abort.Load() != nil {
+		f.trace, f.stored, f.why = x.Trace, t.stored, t.why
 	}
 	l.shared.flights.land(f, time.Now(), mark)
 }

@@ -22,7 +22,9 @@ type StaleConfig struct {
 	// nobody waits for it; 0 is never.
 	RefreshAhead conf.Duration `conf:"refresh_ahead" min:"0s"`
 	// How long a request waits for the answer to another one like it. Of those that waited so long one asks a node, and
-	// the others wait for that.
+	// the others wait for that. Where stale_if_error has an older answer, it is also how long a request waits for a node: then
+	// it is given that answer, as are those that come next, and what the node says in the end is kept. What else a node may
+	// take is up to the upstream filter's timeout.
 	MaxWait conf.Duration `conf:"max_wait" min:"10ms"`
 }
 
@@ -49,6 +51,8 @@ const (
 	// renewLimit is how long a renewal may take, and maxRenewals how many run at a time in the process.
 	renewLimit  = time.Minute
 	maxRenewals = 32
+	// launchLimit bounds a launched flight where the upstream filter has no limit of its own. Others try again before.
+	launchLimit = 10 * time.Minute
 )
 
 // Why an answer was given whose time is over, in the detail of Cache-Status.
@@ -78,10 +82,15 @@ func (l *lookup) giveStale(x *flows.Exchange, t *ticket, e *Entry, now time.Time
 	t.sayHit(x, e.age(now), e.left(now), detail)
 }
 
-// rescue answers x with an answer whose time is over, if there is one that may be given when the cluster fails.
+// mayRescue tells whether there is an answer whose time is over that may be given when the cluster fails.
+func (l *lookup) mayRescue(t *ticket, now time.Time) bool {
+	return t.past != nil && l.mayGive(t, t.past, now, l.stale.ifError)
+}
+
+// rescue answers x with such an answer, if there is one.
 func (l *lookup) rescue(x *flows.Exchange, t *ticket) bool {
 	now := time.Now()
-	if t.past == nil || !l.mayGive(t, t.past, now, l.stale.ifError) {
+	if !l.mayRescue(t, now) {
 		return false
 	}
 	l.giveStale(x, t, t.past, now, detailError)
@@ -129,16 +138,12 @@ func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entr
 		s.renewals.Add(-1)
 		return
 	}
-	d := x.Detach(renewLimit)
+	d, td := l.detach(x, t, renewLimit)
 	if d == nil {
 		s.renewals.Add(-1)
 		s.flights.land(f, now, false)
 		return
 	}
-	td := s.take(d)
-	td.key, td.verdict, td.least, td.most, td.cluster = t.key, t.verdict, t.least, t.most, t.cluster
-	body, _ := d.Request.Body.Bytes(d.Request.Body.Len())
-	td.request = query.Request{API: t.request.API, Index: d.Call().Index, Body: body}
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
@@ -158,6 +163,41 @@ func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entr
 		}
 		s.metrics.renewals[how].Inc()
 	}()
+}
+
+// detach returns an exchange of its own that asks for what x does, with its ticket, or nil if there can be none. It has
+// to be ended.
+func (l *lookup) detach(x *flows.Exchange, t *ticket, limit time.Duration) (*flows.Exchange, *ticket) {
+	d := x.Detach(limit)
+	if d == nil {
+		return nil, nil
+	}
+	td := l.shared.take(d)
+	td.key, td.verdict, td.least, td.most, td.cluster = t.key, t.verdict, t.least, t.most, t.cluster
+	body, _ := d.Request.Body.Bytes(d.Request.Body.Len())
+	td.request = query.Request{API: t.request.API, Index: d.Call().Index, Body: body}
+	return d, td
+}
+
+// launch lets f, which x leads, run in an exchange of its own, and makes x wait for it like others. It returns false if that
+// cannot be done.
+func (l *lookup) launch(x *flows.Exchange, next flows.Handler, t *ticket, f *flight) bool {
+	d, td := l.detach(x, t, launchLimit)
+	if d == nil {
+		return false
+	}
+	l.shared.flights.await(f)
+	f.abort.Store(d.Cancel())
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				l.shared.fault(p)
+			}
+			d.End()
+		}()
+		_ = l.fill(d, next, td, f) // an error is given to those who wait
+	}()
+	return true
 }
 
 // A renewal says what became of a renewal.

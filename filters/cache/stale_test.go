@@ -233,13 +233,105 @@ func TestWhoWaitsTooLongIsGivenTheOlderAnswer(t *testing.T) {
 		<-time.After(3 * time.Second)
 		synctest.Wait()
 		c.mu.Lock()
-		if len(c.all) != 5 {
-			t.Errorf("%d of 5 were answered within max_wait", len(c.all))
+		if len(c.all) != 6 {
+			t.Errorf("%d of 6 were answered within max_wait, the leader included", len(c.all))
 		}
 		c.mu.Unlock()
 		r.wantCalls(1)
 		close(release)
 		c.wg.Wait()
+	})
+}
+
+// One caller alone does not wait longer than max_wait either when there is an older answer, and the new one is kept when it
+// comes in the end. Who comes next does not wait at all, until it is time to try again.
+func TestACallerAloneIsGivenTheOlderAnswer(t *testing.T) {
+	stale(t, "stale_if_error: 10m, max_wait: 2s", func(t *testing.T, r *rig) {
+		ask := func(wait time.Duration, call int, status string, fields ...string) {
+			t.Helper()
+			before := time.Now()
+			x := r.ask("/i/_search", `{}`, fields...)
+			if took := time.Since(before); took != wait || answeredBy(t, x) != call || !strings.HasSuffix(field(x, "cache-status"), status) {
+				t.Errorf("after %s: answer %d, %s, want %d after %s, %s", took, answeredBy(t, x), field(x, "cache-status"), call, wait, status)
+			}
+		}
+		ask(0, 1, "weir; fwd=miss; stored")
+		<-time.After(12 * time.Second)
+		takes := 3 * time.Second
+		whole := r.node
+		r.node = func(x *flows.Exchange, call int64) error {
+			select {
+			case <-time.After(takes):
+				return whole(x, call)
+			case <-x.Cancel().Done():
+				return elastic.Errorf(502, "answer_exception", "cut off")
+			}
+		}
+		ask(2*time.Second, 1, "; detail=stale-if-error")
+		ask(0, 1, "; detail=stale-if-error")
+		r.wantCalls(2)
+		<-time.After(1001 * time.Millisecond)
+		if x := r.ask("/i/_search", `{}`); answeredBy(t, x) != 2 || x.Trace.Outcome != flows.Hit {
+			t.Errorf("the answer that came late was not kept: %s %s", bodyOf(x), field(x, "cache-status"))
+		}
+
+		<-time.After(12 * time.Second)
+		takes = time.Hour // it hangs
+		ask(2*time.Second, 2, "; detail=stale-if-error")
+		for range 19 {
+			ask(0, 2, "; detail=stale-if-error")
+			<-time.After(100 * time.Millisecond)
+		}
+		r.wantCalls(3)
+		<-time.After(101 * time.Millisecond)
+		takes = time.Second
+		x := r.ask("/i/_search", `{}`)
+		wantStatus(t, x, "weir; fwd=stale; stored")
+		if answeredBy(t, x) != 4 || x.Trace.Outcome != flows.Upstream {
+			t.Errorf("answer %d, outcome %v", answeredBy(t, x), x.Trace.Outcome)
+		}
+		if miss, old := r.count("weir_cache_requests_total", "main", "miss"), r.count("weir_cache_requests_total", "main", "stale"); miss != 2 || old != 22 {
+			t.Errorf("%v misses and %v stale answers are counted", miss, old)
+		}
+		// Who may not be given the older answer waits for the node.
+		<-time.After(12 * time.Second)
+		takes = 5 * time.Second
+		ask(5*time.Second, 5, "weir; fwd=stale; stored", "Cache-Control", "max-age=1")
+	})
+}
+
+// A search that goes on without its client's exchange ends when nobody wants its answer any more.
+func TestLaunchedSearchEndsWithThoseWhoWait(t *testing.T) {
+	stale(t, "stale_if_error: 10m", func(t *testing.T, r *rig) {
+		r.ask("/i/_search", `{}`)
+		<-time.After(12 * time.Second)
+		ended := make(chan struct{})
+		r.node = func(x *flows.Exchange, _ int64) error {
+			<-x.Cancel().Done()
+			close(ended)
+			return elastic.Errorf(502, "answer_exception", "cut off")
+		}
+		c := &crowd{}
+		first, second := plain(), plain()
+		c.send(r, first)
+		synctest.Wait()
+		c.send(r, second)
+		synctest.Wait()
+		first.Cancel().Fire()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("the search ended although somebody waits")
+		default:
+		}
+		second.Cancel().Fire()
+		c.wg.Wait()
+		<-ended
+		synctest.Wait()
+		r.wantCalls(2)
+		if m := c.statuses(); m["error"] != 2 {
+			t.Errorf("got %v", m)
+		}
 	})
 }
 
