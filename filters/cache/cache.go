@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"time"
+
 	"weir/flows"
 	"weir/internal/conf"
 )
@@ -57,12 +59,17 @@ func Cache() flows.Factory[Config] {
 			if !check(b, "key_headers", o) {
 				return nil
 			}
+			l := limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries, pool: c.Stored.Pool}
+			warnTimes(b, &c.Proof)
+			warnNowTTL(b, c.NowTTL, c.TTL, "ttl")
+			warnLargest(b, "max_entry", c.MaxEntry, l)
+			warnPass(b, b.Node("pass"), c.Pass)
+			warnNames(b, b.Node("key_args"), c.KeyArgs)
 			f := &cache{
 				lookup: lookup{
 					options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1, stale: c.Stale.build(), proof: c.Proof,
 				},
-				storing: newStoring(b, c.TTL, c.NowTTL, -1, c.MaxEntry, c.Stored.Tags,
-					limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries, pool: c.Stored.Pool}),
+				storing: newStoring(b, c.TTL, c.NowTTL, -1, c.MaxEntry, c.Stored.Tags, l),
 			}
 			f.keep = &f.storing
 			return f
@@ -86,5 +93,8 @@ func (f *cache) Stop() {
 	f.lookup.stop()
 	f.storing.stop()
 }
+
+// TTL returns how long answers are given.
+func (f *cache) TTL() time.Duration { return f.storing.TTL() }
 
 func (f *cache) Serve(x *flows.Exchange, next flows.Handler) error { return f.serve(x, next) }

@@ -77,6 +77,29 @@ func TestConfiguration(t *testing.T) {
 	f(`{cache: {store: redis}}`, "error")
 	f(`{cache: {also: [field_caps, sql.query]}}`)
 	f(`{get_cache: {also: [bulk]}}`, `error "bulk" is not one of esql.query, field_caps,`)
+	f(`{cache: {pass: [_search/scroll, _cat/, logs, "scroll=1m", "?q", "a%2Fb", "logs-*", ""]}}`,
+		`warning "_search/scroll" never matches`, `warning "_cat/" never matches: it is compared with what stands between two slashes of the path; write one segment, such as "_cat"`,
+		`warning "scroll=1m" never matches: it is compared with the names of parameters; write "scroll"`, `warning "?q" never matches`,
+		`warning "a%2Fb" never matches`, `warning "logs-*" is compared as it stands`, "warning an empty word matches nothing")
+	f(`{get_cache: {hash_factor: {query_args: ["a=b"], must_cache: {path: [/_search], method: [get]}}}}`,
+		"warning hash_factor.query_args named all", `warning "a=b" never matches`, "warning what must_cache names", `warning must_cache names /_search`, `warning "/_search" never matches`,
+		`warning methods are case-sensitive, and "get" never matches; write GET`)
+	f(`{cache: {key_args: ["timeout="]}}`, `warning "timeout=" never matches: it is compared with the names of parameters; write "timeout"`)
+	f(`{get_cache: {pass_patterns: [a/b]}}`, "warning pass_patterns were looked for anywhere", `warning "a/b" never matches`)
+	f(`{cache: {poll_interval: 1ms}}`, "warning a poll of each index expression every 1ms is a load for the cluster")
+	f(`{get_cache: {poll_interval: 99ms}}`, "warning a poll of each index expression")
+	f(`{get_cache: {poll_interval: 100ms}}`)
+	f(`{get_cache: {poll_interval: 0s}}`)
+	f(`{get_cache: {poll_interval: 0s, proven_ttl: 0s}}`)
+	f(`{get_cache: {poll_interval: 0s, proven_ttl: 1m}}`, "warning proven_ttl has no effect with poll_interval: 0s")
+	f(`{cache: {ttl: 5s, now_ttl: 6s}}`, "warning now_ttl 6s has no effect: no answer is given longer than ttl 5s")
+	f(`{cache: {ttl: 5s}}`)
+	f(`{set_cache: {cache_ttl: 5s, now_ttl: 6s}}`, "warning now_ttl 6s has no effect: no answer is given longer than cache_ttl 5s")
+	f(`{set_cache: {min_response_size: 2kb, max_response_size: 1kb}}`, "warning no answer is stored: none has at least 2kb and at most 1kb")
+	f(`{get_cache: {min_response_size: 2kb, max_response_size: 1kb}}`, "warning no answer is stored")
+	f(`{cache: {max_bytes: 4mb, max_entry: 2mb}}`, "warning max_entry 2mb has no effect: no answer may take more than a quarter of the store, 1mb")
+	f(`{set_cache: {max_cached_size: 4mb, max_response_size: 2mb}}`, "warning max_response_size 2mb has no effect")
+	f(`{cache: {max_bytes: 4mb}}`)
 	f(`{cache: {identity: everyone}}`, "error")
 	f(`{cache: {tttl: 1s}}`, `error unknown field "tttl"`)
 }

@@ -159,6 +159,13 @@ func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
 		return nil
 	}
 	warnClassic(b, &c)
+	warnTimes(b, &c.Proof)
+	warnSizes(b, c.MinResponseSize, c.MaxResponseSize)
+	warnPass(b, b.Node("pass_patterns"), c.PassPatterns)
+	factor := b.Node("hash_factor")
+	warnNames(b, factor.Get("query_args"), c.HashFactor.QueryArgs)
+	warnSegments(b, factor.At("must_cache.path"), c.HashFactor.MustCache.Path)
+	warnMethods(b, factor.At("must_cache.method"), c.HashFactor.MustCache.Method)
 	return &getCache{lookup{
 		options: o, pass: setOf(c.PassPatterns), flow: b.FlowName(),
 		must:  mustCache{methods: setOf(c.HashFactor.MustCache.Method), paths: setOf(c.HashFactor.MustCache.Path)},

@@ -61,8 +61,11 @@ func SetCache() flows.Factory[SetCacheConfig] {
 			if kind == "" {
 				return nil
 			}
-			return &setCache{newStoring(b, c.CacheTTL, c.NowTTL, c.MinResponseSize, c.MaxResponseSize, c.Stored.Tags,
-				limits{kind: kind, maxBytes: int64(c.MaxCachedSize), maxItems: c.MaxCachedItem, pool: c.Stored.Pool})}
+			l := limits{kind: kind, maxBytes: int64(c.MaxCachedSize), maxItems: c.MaxCachedItem, pool: c.Stored.Pool}
+			warnNowTTL(b, c.NowTTL, c.CacheTTL, "cache_ttl")
+			warnSizes(b, c.MinResponseSize, c.MaxResponseSize)
+			warnLargest(b, "max_response_size", c.MaxResponseSize, l)
+			return &setCache{newStoring(b, c.CacheTTL, c.NowTTL, c.MinResponseSize, c.MaxResponseSize, c.Stored.Tags, l)}
 		},
 		Examples: []flows.Example{{Title: "For half a minute", YAML: "- set_cache: {cache_ttl: 30s}"}},
 	}

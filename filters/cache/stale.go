@@ -30,6 +30,9 @@ type StaleConfig struct {
 
 func defaultStale() StaleConfig { return StaleConfig{MaxWait: conf.Duration(30 * time.Second)} }
 
+// RefreshAhead returns how long before the end of their time answers are asked for anew.
+func (l *lookup) RefreshAhead() time.Duration { return l.stale.ahead }
+
 // staleness is a StaleConfig at work.
 type staleness struct {
 	whileRevalidate, ifError, ahead, maxWait time.Duration

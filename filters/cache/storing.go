@@ -41,6 +41,9 @@ func (k *storing) start(rt *flows.Runtime) error {
 	return nil
 }
 
+// TTL returns how long answers are given.
+func (k *storing) TTL() time.Duration { return k.lifetime.ttl }
+
 func (k *storing) stop() {
 	if k.leave != nil {
 		k.leave()

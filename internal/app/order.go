@@ -3,6 +3,7 @@ package app
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"weir/filters"
 	"weir/flows"
@@ -15,7 +16,7 @@ func warnOrder(routers map[string]*flows.Router, p *conf.Problems) {
 	registry := filters.Registry()
 	for _, name := range slices.Sorted(maps.Keys(routers)) {
 		for _, chain := range routers[name].Chains() {
-			o := order{registry: registry, problems: p}
+			o := order{registry: registry, problems: p, done: map[string]*placed{}}
 			if o.expand(chain, map[*flows.Flow]bool{}) {
 				o.warn()
 			}
@@ -28,6 +29,7 @@ type order struct {
 	registry *flows.Registry
 	problems *conf.Problems
 	steps    []placed
+	done     map[string]*placed // cache filters by kind that every exchange meets
 }
 
 // placed is a filter and whether every exchange meets it that comes so far.
@@ -68,7 +70,7 @@ func (o *order) warnf(s placed, format string, args ...any) {
 }
 
 func (o *order) warn() {
-	var upstream, end, whole, lookup, store, slots *placed // the first of each kind
+	var upstream, end, answers, whole, lookup, store, slots *placed // the first of each kind
 	for i := range o.steps {
 		s := &o.steps[i]
 		if end != nil {
@@ -82,12 +84,21 @@ func (o *order) warn() {
 			if upstream != nil {
 				o.warnf(*s, "stands below %s at %s: when an exchange comes here it has been to the cluster", upstream.Kind, upstream.Node.Pos())
 			}
+			first := &lookup
 			if s.Kind == "cache" {
-				whole = either(whole, s)
-			} else {
-				lookup = either(lookup, s)
+				first = &whole
 			}
+			o.warnTwice(s)
+			*first = either(*first, s)
 		case s.Kind == "set_cache":
+			if answers == nil {
+				o.warnEarly(s, i)
+			}
+			if lookup == nil && whole == nil {
+				o.warnf(*s, "no get_cache stands above it, and it stores only what one has looked for: put `- get_cache: {}` above the upstream filter, "+
+					"or write cache there in place of both")
+			}
+			o.warnTwice(s)
 			store = either(store, s)
 		case s.Kind == "concurrency":
 			if slots != nil && keyParts(s) > keyParts(slots) {
@@ -98,12 +109,60 @@ func (o *order) warn() {
 		if e, ok := s.Filter.(flows.Ender); ok && e.Ends() && s.always {
 			end = s
 		}
+		if answers == nil && o.answers(s) {
+			answers = s
+		}
 	}
 	if whole != nil && (lookup != nil || store != nil) {
 		other := either(store, lookup)
 		o.warnf(*other, "cache at %s looks up and stores by itself; %s beside it does that twice", whole.Node.Pos(), other.Kind)
 	}
+	if lookup != nil && store == nil && whole == nil {
+		o.warnf(*lookup, "no set_cache stands below it, so that nothing is stored: put `- set_cache: {}` below the upstream filter, or write cache here "+
+			"in place of both")
+	}
+	o.warnTimes(either(whole, lookup), either(whole, store))
 	o.warnUseless(either(either(whole, lookup), store))
+}
+
+// warnTwice warns of a cache filter below another one that has done its work already.
+func (o *order) warnTwice(s *placed) {
+	if first := o.done[s.Kind]; first != nil {
+		o.warnf(*s, "does nothing: %s at %s has done it already; leave one of them out", first.Kind, first.Node.Pos())
+	} else if s.always {
+		o.done[s.Kind] = s
+	}
+}
+
+// warnEarly warns of a filter that stores answers, at i, above the one that gets them.
+func (o *order) warnEarly(s *placed, i int) {
+	if n := slices.IndexFunc(o.steps[i:], func(s placed) bool { return o.answers(&s) }); n >= 0 {
+		below := o.steps[i+n]
+		o.warnf(*s, "stands above %s at %s: when an exchange comes here there is no answer yet to be stored; move it below", below.Kind, below.Node.Pos())
+	}
+}
+
+// warnTimes warns of times of a cache that, beside its time to live, do nothing or too much.
+func (o *order) warnTimes(lookup, store *placed) {
+	if lookup == nil || store == nil {
+		return
+	}
+	l, ok := lookup.Filter.(interface{ RefreshAhead() time.Duration })
+	s, ok2 := store.Filter.(interface{ TTL() time.Duration })
+	if !ok || !ok2 {
+		return
+	}
+	p := o.problems.In("flow " + lookup.flow + ": " + lookup.Kind)
+	if ahead := l.RefreshAhead(); ahead >= s.TTL()-s.TTL()/10 {
+		p.Warnf(lookup.Node.At(lookup.Kind+".refresh_ahead", "parameters.refresh_ahead"), "refresh_ahead %s is as long as answers live, which is %s within "+
+			"a tenth: those in demand are asked for anew all the time; make it a fraction of that", conf.Duration(ahead), conf.Duration(s.TTL()))
+	}
+}
+
+// answers tells whether a filter may answer an exchange.
+func (o *order) answers(s *placed) bool {
+	_, ender := s.Filter.(flows.Ender)
+	return ender || o.registry.Kind(s.Kind).Family == "upstream"
 }
 
 // keyParts returns how many properties of an exchange a limit tells apart.
@@ -116,11 +175,7 @@ func keyParts(s *placed) int {
 
 // warnUseless warns of a cache in a chain in which no answer can come from.
 func (o *order) warnUseless(s *placed) {
-	answers := func(s placed) bool {
-		_, ender := s.Filter.(flows.Ender)
-		return ender || o.registry.Kind(s.Kind).Family == "upstream"
-	}
-	if s != nil && !slices.ContainsFunc(o.steps, answers) {
+	if s != nil && !slices.ContainsFunc(o.steps, func(s placed) bool { return o.answers(&s) }) {
 		o.warnf(*s, "no filter of the chain sends requests to a cluster: there is nothing to keep")
 	}
 }
