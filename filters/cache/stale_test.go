@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -257,11 +258,12 @@ func TestACallerAloneIsGivenTheOlderAnswer(t *testing.T) {
 		}
 		ask(0, 1, "weir; fwd=miss; stored")
 		<-time.After(12 * time.Second)
-		takes := 3 * time.Second
+		var takes atomic.Int64
+		takes.Store(int64(3 * time.Second))
 		whole := r.node
 		r.node = func(x *flows.Exchange, call int64) error {
 			select {
-			case <-time.After(takes):
+			case <-time.After(time.Duration(takes.Load())):
 				return whole(x, call)
 			case <-x.Cancel().Done():
 				return elastic.Errorf(502, "answer_exception", "cut off")
@@ -276,7 +278,7 @@ func TestACallerAloneIsGivenTheOlderAnswer(t *testing.T) {
 		}
 
 		<-time.After(12 * time.Second)
-		takes = time.Hour // it hangs
+		takes.Store(int64(time.Hour)) // it hangs
 		ask(2*time.Second, 2, "; detail=stale-if-error")
 		for range 19 {
 			ask(0, 2, "; detail=stale-if-error")
@@ -284,7 +286,7 @@ func TestACallerAloneIsGivenTheOlderAnswer(t *testing.T) {
 		}
 		r.wantCalls(3)
 		<-time.After(101 * time.Millisecond)
-		takes = time.Second
+		takes.Store(int64(time.Second))
 		x := r.ask("/i/_search", `{}`)
 		wantStatus(t, x, "weir; fwd=stale; stored")
 		if answeredBy(t, x) != 4 || x.Trace.Outcome != flows.Upstream {
@@ -295,7 +297,7 @@ func TestACallerAloneIsGivenTheOlderAnswer(t *testing.T) {
 		}
 		// Who may not be given the older answer waits for the node.
 		<-time.After(12 * time.Second)
-		takes = 5 * time.Second
+		takes.Store(int64(5 * time.Second))
 		ask(5*time.Second, 5, "weir; fwd=stale; stored", "Cache-Control", "max-age=1")
 	})
 }
