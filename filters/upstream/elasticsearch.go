@@ -17,6 +17,7 @@ import (
 	"weir/elastic/api"
 	"weir/elastic/bulk"
 	"weir/elastic/generation"
+	"weir/elastic/query"
 	"weir/elastic/transport"
 	"weir/flows"
 	"weir/internal/conf"
@@ -420,8 +421,11 @@ func (f *target) request(x *flows.Exchange, c *call) error {
 	}
 	if whole {
 		c.Body, c.HasBody = body, len(body) > 0
-		if kind.Name == "bulk" {
+		switch {
+		case kind.Name == "bulk":
 			c.Idempotency = bulk.Idempotency(body)
+		case query.Writes(kind.Name, r.Query, body): // a statement that is not sure to read only
+			c.Idempotency = api.Unsafe
 		}
 	} else {
 		c.Stream, c.StreamLength = r.Body.Reader(), r.Body.Len()

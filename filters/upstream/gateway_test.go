@@ -217,3 +217,25 @@ func TestLongestAnswer(t *testing.T) {
 	f(", max_response_size: 1kb", "i", 502)
 	f(", max_response_size: 1kb", "j", 502)
 }
+
+// TestStatementsThatWriteAreNotRepeated has nodes fail while they run statements: those that change something run once.
+func TestStatementsThatWriteAreNotRepeated(t *testing.T) {
+	f := func(fault estest.Fault, path, body string, again bool) {
+		t.Helper()
+		es := estest.New(t, estest.Options{Nodes: 2})
+		addr, _ := gateway(t, endpoints(es.URLs()...), "")
+		fault.Path = path
+		es.Inject(fault)
+		ask(t, addr, request("POST", path, body))
+		if n := es.Count(path); n == 0 || n > 1 != again {
+			t.Errorf("%s %s ran %d times, again should be %v", path, body, n, again)
+		}
+	}
+	away, cut := estest.Fault{Status: 503, Body: []byte(`{"error":"x","status":503}`)}, estest.Fault{Cut: estest.ResetAfterRequest}
+	f(away, "/_plugins/_sql", `{"query":"SELECT * FROM a"}`, true)
+	f(away, "/_plugins/_sql", `{"query":"DELETE FROM a WHERE b = 1"}`, false)
+	f(cut, "/_plugins/_sql", `{"query":"DELETE FROM a WHERE b = 1"}`, false)
+	f(cut, "/_plugins/_ppl", `{"query":"source=a | head 1"}`, true)
+	f(cut, "/_plugins/_ppl", `{"query":"source=a | ml action='train' algorithm='kmeans'"}`, false)
+	f(cut, "/_query", `{"query":"FROM a | LIMIT 1"}`, true)
+}
