@@ -2,12 +2,12 @@ package limit
 
 import (
 	"bytes"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"unsafe"
 
 	"weir/elastic/api"
+	"weir/elastic/query"
 )
 
 // maxIndices is how many indices one request may name where limits are by index. Each of them is charged, so that a long list
@@ -15,58 +15,128 @@ import (
 // shards of more by default (cluster.max_shards_per_node).
 const maxIndices = 1000
 
+// longestPattern is the longest expression in a body that is told apart from others.
+const longestPattern = 1 << 10
+
 // longestIndex is the longest name an index can have, in bytes.
 const longestIndex = 255
 
-// anyIndex is the index of requests whose indices are not known: none, wildcards, date math. They share a key, so that no
-// spelling of a wildcard has a burst of its own.
-var anyIndex = []byte("*")
+// unknownIndex is the index of requests of which nobody here can tell what they touch, such as scrolls and statements in SQL. They
+// share a key; no index has a space in its name.
+var unknownIndex = []byte("(not known)")
+
+// everyIndex is how a request without an index is written that touches all of them.
+var everyIndex = []byte("*")
 
 // indices holds the index expressions of one request.
 type indices struct {
 	text  []byte
-	parts [][]byte // as written, without empty ones and exclusions; none stands for every index
+	parts [][]byte // of the path, as written, without empty ones and exclusions
 
-	named  []named  // what the path names, or the lines of a bulk, each index once
-	slots  []uint16 // of a hash table: places in named, counted from 1
-	seed   maphash.Seed
-	slot   int  // of named, that was used last
-	beyond bool // more than maxIndices are named
+	named   []named        // what the request names, or the lines of its bulk, each expression once
+	places  map[string]int // in named; its keys are text
+	own     int            // of named; behind them stands what else they count for
+	slot    int            // of named, that was used last
+	beyond  bool           // more than maxIndices are named
+	checked []*entry       // patterns that the request must pass as well, and is not charged for
 }
 
-// named is an index that a request names, and what a bulk writes to it.
+// named is an index that a request names, or a pattern, and how much of the request is for it.
 type named struct {
 	index []byte // as it is named, decoded, or nil for one that is not known
+	use
+	more use // of others that count for it
+}
+
+// use is what is counted by index: actions of a bulk, searches of a _msearch.
+type use struct {
 	docs  int64
 	bytes int64 // of lines, with their ends
 }
 
-// read fills n from the path of a request. Where the lines of the body name the indices, those of the path are not among the
-// named.
-func (n *indices) read(call *api.Call) {
-	if n.slots == nil {
-		n.seed, n.slots = maphash.MakeSeed(), make([]uint16, 32)
+func (u *use) add(o use) {
+	u.docs += o.docs
+	u.bytes += o.bytes
+}
+
+// A source says where the indices of a request stand.
+type source uint8
+
+const (
+	inPath     source = iota
+	inActions         // in the lines of a bulk; the one of the path is that of lines which name none
+	inSearches        // in each first line of a _msearch
+	inDocs            // in the documents that are asked for
+	inTime            // perhaps in a point in time, which is not read
+)
+
+// sourceOf tells where the indices of a call stand.
+func sourceOf(call *api.Call) source {
+	switch call.Name {
+	case "bulk", "bulk_stream":
+		return inActions
+	case "msearch", "msearch_template", "fleet.msearch":
+		return inSearches
+	case "mget", "mtermvectors":
+		return inDocs
+	case "search":
+		if len(call.Index) == 0 {
+			return inTime
+		}
 	}
-	clear(n.slots)
+	return inPath
+}
+
+// read fills n from the path of a request, and tells where its indices stand. Unless that is the path, none are named yet.
+func (n *indices) read(call *api.Call) source {
+	if n.places == nil {
+		n.places = map[string]int{}
+	}
+	clear(n.places)
 	n.text = api.DecodeSegment(n.text[:0], call.Index)
-	n.parts, n.named, n.slot, n.beyond = n.parts[:0], n.named[:0], 0, false
-	if bodyNames(call) {
-		n.find(nil)
-		return
-	}
-	byLine := namesByLine(call)
+	n.parts, n.named, n.checked, n.own, n.slot, n.beyond = n.parts[:0], n.named[:0], n.checked[:0], 0, 0, false
 	for part := range bytes.SplitSeq(n.text, []byte{','}) {
-		if len(part) == 0 || part[0] == '-' {
-			continue
-		}
-		n.parts = append(n.parts, part)
-		if !byLine {
-			n.find(part)
+		if len(part) > 0 && part[0] != '-' {
+			n.parts = append(n.parts, part)
 		}
 	}
-	if len(n.parts) == 0 && !byLine {
+	from := sourceOf(call)
+	switch {
+	case from != inPath:
+	case len(n.parts) == 0 && reachesAll(call):
+		n.find(everyIndex)
+	case len(n.parts) == 0:
 		n.find(nil)
 	}
+	if from == inPath {
+		n.findPath(use{})
+	}
+	return from
+}
+
+// findPath names what the path does, with as much of the request for each.
+func (n *indices) findPath(u use) {
+	for _, part := range n.parts {
+		n.find(part)
+		n.named[n.slot].add(u)
+	}
+}
+
+// reachesAll tells whether a call that names no index touches all of them. Of others nobody can tell: cursors and points in time
+// say only to nodes what they are of, statements and bodies of all kinds are not read.
+func reachesAll(call *api.Call) bool {
+	space, name, _ := strings.Cut(call.Name, ".")
+	switch space {
+	case "sql", "ppl", "esql", "search_application", "render_search_template":
+		return false
+	case "async_search", "eql":
+		return name == "submit" || name == "search"
+	case "indices":
+		return !strings.Contains(name, "template")
+	case "cat":
+		return slices.Contains(catOfIndices, name)
+	}
+	return call.Class == api.ClassSearch
 }
 
 // withoutSelector cuts off which part of a data stream is meant: logs::failures is of logs.
@@ -79,21 +149,8 @@ func withoutSelector(part []byte) []byte {
 
 // isName tells whether an expression names one index, always the same.
 func isName(expr []byte) bool {
-	return len(expr) > 0 && expr[0] != '<' && bytes.IndexByte(expr, '*') < 0 && string(expr) != "_all"
-}
-
-// namesByLine tells whether it is the lines of a call's body that name its indices. The one in its path is that of lines which
-// name none.
-func namesByLine(call *api.Call) bool { return call.Name == "bulk" || call.Name == "bulk_stream" }
-
-// bodyNames tells whether the body of a call may name other indices than its path, and is not read here for that: such a call may
-// touch every index, whatever its path says.
-func bodyNames(call *api.Call) bool {
-	switch call.Name {
-	case "msearch", "msearch_template", "fleet.msearch", "mget", "mtermvectors":
-		return true
-	}
-	return false
+	return len(expr) > 0 && bytes.IndexByte(expr, '<') < 0 && bytes.IndexByte(expr, '*') < 0 && string(expr) != "_all" &&
+		!bytes.HasSuffix(expr, []byte(":_all"))
 }
 
 // write counts an action of a bulk, with the length of its line. index is what the line says; without one the action is for the
@@ -106,65 +163,121 @@ func (n *indices) write(index []byte, length int64) {
 		index = nil // which cannot be
 	}
 	n.find(index)
-	n.named[n.slot].docs++
-	n.named[n.slot].bytes += length
+	n.named[n.slot].add(use{1, length})
 }
 
 // writeUnknown counts actions whose index cannot be told.
 func (n *indices) writeUnknown(docs, length int64) {
 	n.find(nil)
-	n.named[n.slot].docs += docs
-	n.named[n.slot].bytes += length
+	n.named[n.slot].add(use{docs, length})
 }
 
-// find puts slot where an index is in named, and adds it. When there are too many the others are not told apart.
+// search counts a search of a _msearch by its first line.
+func (n *indices) search(header []byte) {
+	found, others := false, false
+	readable := query.HeaderIndices(header, func(expr []byte) {
+		if others = true; expr[0] != '-' {
+			found = true
+			n.find(expr)
+			n.named[n.slot].docs++
+		}
+	})
+	switch {
+	case readable && found:
+	case readable && !others && len(n.parts) > 0:
+		n.findPath(use{docs: 1})
+	default:
+		n.searchAll(1)
+	}
+}
+
+// searchAll counts searches that may be in every index.
+func (n *indices) searchAll(searches int64) {
+	n.find(everyIndex)
+	n.named[n.slot].docs += searches
+}
+
+// docs names the indices of the documents that a body asks for.
+func (n *indices) docs(body []byte) {
+	readable := query.DocIndices(body, func(index []byte) {
+		if index == nil {
+			n.findPath(use{})
+			return
+		}
+		n.find(index)
+	})
+	if !readable || len(n.named) == 0 {
+		n.find(everyIndex)
+	}
+}
+
+// time names the indices of a search whose path names none.
+func (n *indices) time(body []byte) {
+	if query.PointInTime(body) {
+		n.find(nil)
+		return
+	}
+	n.find(everyIndex)
+}
+
+// find puts slot where an index or a pattern is in named, and adds it. When there are too many the others are not told apart.
 func (n *indices) find(index []byte) {
 	index = withoutSelector(index)
-	if len(index) == 0 || n.beyond {
+	switch {
+	case len(index) == 0, n.beyond:
 		index = nil
+	case len(index) > longestPattern:
+		index = everyIndex
 	}
 	if n.slot < len(n.named) && bytes.Equal(n.named[n.slot].index, index) {
 		return
 	}
-	at := n.place(index)
-	if n.slots[at] == 0 && len(n.named) >= maxIndices && index != nil {
+	place, known := n.places[string(index)]
+	if !known && len(n.named) >= maxIndices && index != nil {
 		n.beyond, index = true, nil
-		at = n.place(nil)
+		place, known = n.places[""]
 	}
-	if n.slots[at] > 0 {
-		n.slot = int(n.slots[at]) - 1
-		return
+	if !known {
+		place = putIndex(n, index)
 	}
+	n.slot = place
+}
+
+// putIndex adds an index to n.
+func putIndex[T string | []byte](n *indices, index T) int {
 	w := named{}
-	if index != nil {
+	if len(index) > 0 {
 		from := len(n.text)
 		n.text = append(n.text, index...)
 		w.index = n.text[from:len(n.text):len(n.text)]
 	}
-	n.slot = len(n.named)
 	n.named = append(n.named, w)
-	n.slots[at] = uint16(len(n.named))
-	if 2*len(n.named) > len(n.slots) {
-		n.spread()
-	}
+	n.places[unsafe.String(unsafe.SliceData(w.index), len(w.index))] = len(n.named) - 1 // text is not changed before places is cleared
+	return len(n.named) - 1
 }
 
-// place returns where in slots an index is, or belongs.
-func (n *indices) place(index []byte) int {
-	mask := len(n.slots) - 1
-	at := int(maphash.Bytes(n.seed, index)) & mask
-	for n.slots[at] > 0 && !bytes.Equal(n.named[n.slots[at]-1].index, index) {
-		at = (at + 1) & mask
+// spread adds to what is named what else that counts for.
+func (n *indices) spread(r *roll) {
+	n.own = len(n.named)
+	for i := range n.own {
+		if n.named[i].index == nil {
+			continue
+		}
+		charged, checked := r.related(n.named[i].index)
+		for _, e := range charged {
+			place, known := n.places[e.expr]
+			if !known {
+				place = putIndex(n, e.expr)
+			}
+			n.named[place].more.add(n.named[i].use)
+		}
+		for _, e := range checked {
+			if !slices.Contains(n.checked, e) {
+				n.checked = append(n.checked, e)
+			}
+		}
 	}
-	return at
-}
-
-// spread doubles slots.
-func (n *indices) spread() {
-	n.slots = make([]uint16, 2*len(n.slots))
-	for i := range n.named {
-		n.slots[n.place(n.named[i].index)] = uint16(i + 1)
-	}
+	n.checked = slices.DeleteFunc(n.checked, func(e *entry) bool { _, charged := n.places[e.expr]; return charged })
 }
 
 // touchesNone tells whether a call has nothing to do with the documents of any index, so that a limit on one is not for it:
@@ -190,7 +303,7 @@ var catOfIndices = []string{
 
 // overlap tells whether the request may touch an index that matches one of the patterns.
 func (n *indices) overlap(patterns []string) bool {
-	return len(n.parts) == 0 || slices.ContainsFunc(n.parts, func(part []byte) bool { return overlapsAny(patterns, part) })
+	return slices.ContainsFunc(n.named[:n.own], func(w named) bool { return w.index == nil || overlapsAny(patterns, w.index) })
 }
 
 func overlapsAny(patterns []string, expr []byte) bool {

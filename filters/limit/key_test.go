@@ -36,7 +36,10 @@ func FuzzIndices(f *testing.F) {
 		var call api.Call
 		api.Classify(&call, []byte("GET"), []byte(path), nil)
 		var n indices
-		n.read(&call)
+		if n.read(&call) == inTime {
+			n.time(nil)
+		}
+		n.spread(new(roll))
 		if len(n.named) == 0 || len(n.named) > maxIndices+1 {
 			t.Fatalf("%d names to charge", len(n.named))
 		}

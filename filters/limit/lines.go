@@ -13,36 +13,67 @@ import (
 	"weir/internal/wire"
 )
 
-// weigh reads the request's body and counts what is in it: the documents of a bulk, the searches of an _msearch. With byIndex
-// the documents are counted in s.indices as well.
-func (s *scratch) weigh(x *flows.Exchange, byIndex bool) (int64, error) {
+// weigh reads the request's body and counts what is in it: the documents of a bulk, the searches of an _msearch. If a limit needs
+// to know which indices the body names, it finds them.
+func (s *scratch) weigh(x *flows.Exchange) (int64, error) {
 	body, err := x.Request.Body.Bytes(math.MaxInt64)
 	if err != nil {
 		return 0, err
 	}
+	if s.byIndex && s.from >= inDocs {
+		s.weighWhole(x, body)
+		return 1, nil
+	}
 	var into *indices
-	if byIndex {
+	if s.byIndex {
 		into = &s.indices
 	}
 	s.lines.reset(x.Call().Class == api.ClassSearch, into)
-	coding := x.Request.Header.Get("content-encoding")
-	switch {
-	case isBinary(x.Request.Header.Get("content-type")):
-		s.lines.guess(len(body))
-	case len(coding) == 0, wire.EqualFold(coding, "identity"):
-		_, _ = s.lines.Write(body) // never fails
-	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
-		s.lines.unread = !s.inflated.gzip(body, &s.lines) || s.lines.unread
-	case wire.EqualFold(coding, "deflate"), wire.EqualFold(coding, "x-deflate"):
-		s.lines.unread = !s.inflated.deflate(body, &s.lines) || s.lines.unread
-	default:
+	known, readable := s.inflated.inflate(x, body, &s.lines)
+	if !known {
 		s.lines.guess(len(body)) // a node may know the coding, or take the body as it is
 	}
+	s.lines.unread = s.lines.unread || !readable
 	n := s.lines.count()
-	if byIndex && len(s.indices.named) == 0 {
+	switch {
+	case !s.byIndex:
+	case s.lines.unread && s.from == inSearches:
+		s.indices.searchAll(n)
+	case len(s.indices.named) > 0:
+	case s.from == inSearches: // no body, but perhaps one in the URL
+		s.indices.searchAll(n)
+	default:
 		s.indices.writeUnknown(n, int64(len(body)))
 	}
 	return n, nil
+}
+
+// weighWhole finds the indices that a body names which is one object.
+func (s *scratch) weighWhole(x *flows.Exchange, body []byte) {
+	if len(x.Request.Header.Get("content-encoding")) > 0 {
+		s.whole = s.whole[:0]
+		if _, readable := s.inflated.inflate(x, body, &s.whole); !readable || len(s.whole) > longestWhole {
+			s.whole = s.whole[:0] // which names every index
+		}
+		body = s.whole
+	}
+	if s.from == inDocs {
+		s.indices.docs(body)
+		return
+	}
+	s.indices.time(body)
+}
+
+// longestWhole is how much of an object is kept that was inflated: ten thousand documents and more.
+const longestWhole = 1 << 20
+
+// whole keeps what is written to it, up to a byte more than longestWhole.
+type whole []byte
+
+// Write never fails.
+func (w *whole) Write(p []byte) (int, error) {
+	*w = append(*w, p[:min(len(p), longestWhole+1-len(*w))]...)
+	return len(p), nil
 }
 
 // isBinary tells whether a body has no lines: nodes take bulks in SMILE too, whose documents another byte separates.
@@ -67,6 +98,24 @@ type inflater struct {
 	zip   gzip.Reader
 	raw   io.ReadCloser // made by flate, a flate.Resetter
 	piece []byte
+}
+
+// inflate writes the body of x to a writer as nodes read it. It tells whether it is of a kind that is known here, and whether all
+// was looked at that can be read.
+func (f *inflater) inflate(x *flows.Exchange, body []byte, to io.Writer) (known, readable bool) {
+	coding := x.Request.Header.Get("content-encoding")
+	switch {
+	case isBinary(x.Request.Header.Get("content-type")):
+		return false, false
+	case len(coding) == 0, wire.EqualFold(coding, "identity"):
+		_, _ = to.Write(body) // never fails
+		return true, true
+	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
+		return true, f.gzip(body, to)
+	case wire.EqualFold(coding, "deflate"), wire.EqualFold(coding, "x-deflate"):
+		return true, f.deflate(body, to)
+	}
+	return false, false
 }
 
 // gzip inflates body, and tells whether all was looked at that can be read.
@@ -111,7 +160,7 @@ const longestAction = 64 << 10
 // A lineCounter counts actions or searches by their lines, in whatever pieces they come. It keeps the line of one action.
 type lineCounter struct {
 	searches bool
-	into     *indices // that count the actions by index, or nil
+	into     *indices // that count actions and searches by index, or nil
 	lines    int64    // of searches
 	actions  int64
 	unread   bool // there are actions that cannot be read, in which a node might see other indices
@@ -138,7 +187,7 @@ func (c *lineCounter) Write(p []byte) (int, error) {
 		}
 		c.length += int64(len(p) - len(rest))
 		c.blank = c.blank && len(bytes.TrimSpace(line)) == 0
-		if !c.searches && !c.source {
+		if c.keeps() {
 			c.line = append(c.line, line[:min(len(line), longestAction-len(c.line))]...)
 		}
 		if ended {
@@ -149,10 +198,22 @@ func (c *lineCounter) Write(p []byte) (int, error) {
 	return total, nil
 }
 
+// keeps tells whether the line is one that says what the next one is about.
+func (c *lineCounter) keeps() bool {
+	if c.searches {
+		return c.into != nil && c.lines%2 == 0
+	}
+	return !c.source
+}
+
 func (c *lineCounter) end() {
 	c.open = false
 	switch {
 	case c.searches:
+		if c.keeps() {
+			c.unread = c.unread || len(c.line) == longestAction
+			c.into.search(c.line)
+		}
 		c.lines++
 	case c.source:
 		c.source = false

@@ -83,7 +83,7 @@ func TestIndexOfLines(t *testing.T) {
 	f("key: [index], "+docs, "/other/_bulk", lines("a", "b", "a", "a"), 2)
 	f("key: [index], "+docs, "/a/_bulk", lines("a")+"{\"index\":{}}\n{}\n{\"delete\":{\"_id\":1}}\n", 2)
 	f("key: [index], "+docs, "/a/_bulk", "{\"index\":{\"_index\":null}}\n{}\n{\"index\":{\"_index\":\"\"}}\n{}\n", 3)
-	f("key: [index], "+docs, "/_bulk", "{\"index\":{}}\n{}\n{\"index\":{\"_index\":\"a*\"}}\n{}\n"+lines("<a-{now/d}>"), 2) // share one
+	f("key: [index], "+docs, "/_bulk", "{\"index\":{}}\n{}\n{\"index\":{\"_index\":\"a*\"}}\n{}\n"+lines("<a-{now/d}>"), 3) // what goes to a* may go to a-* too
 	f("key: [index], "+docs, "/_bulk", "{\"index\":{\"_index\":\"\\u0061\"}}\n{}\n"+lines("a", "a::failures"), 2)
 	f("key: [index], "+docs, "/_bulk/stream", lines("a", "a"), 3)
 	f("key: [index], "+reqs, "/_bulk", lines("a", "b", "a", "a"), 6)
@@ -215,6 +215,143 @@ func TestBodiesThatNameIndices(t *testing.T) {
 	f("/logs/_search", 3)
 }
 
+// TestIndicesOfBodies holds that the limit of an index counts what bodies ask of it, and nothing else.
+func TestIndicesOfBodies(t *testing.T) {
+	f := func(limit, target, body string, want int) {
+		t.Helper()
+		for _, coding := range []string{"", "gzip"} {
+			synctest.Test(t, func(t *testing.T) {
+				t.Helper()
+				g := newGateway(t, "- rate_limit: {limits: [{"+limit+"}]}")
+				n := g.passes(20, func(int) *flows.Exchange {
+					x := exchange("POST", target, "Content-Encoding", coding)
+					x.Request.Body.Replace([]byte(packed(body, coding)))
+					return x
+				})
+				if n != want {
+					t.Errorf("%s: %s %q %s: %d of 20 pass, want %d", limit, target, body, coding, n, want)
+				}
+			})
+		}
+	}
+	const pay, each, searches = `key: [global], index: "pay-*", rate: 1/h, burst: 6`, `key: [index], rate: 1/h, burst: 6`, ", unit: searches"
+	header := func(indices ...string) (body string) {
+		for _, index := range indices {
+			body += index + "\n{}\n"
+		}
+		return body
+	}
+	f(pay, "/_msearch", header(`{"index":"logs"}`), 20)
+	f(pay, "/_msearch", header(`{"index":"logs"}`, `{"index":["a","pay-1"]}`), 6)
+	f(pay, "/_msearch", header(`{"index":"p*"}`), 6)
+	f(pay, "/_msearch", header(`{"index":"-logs"}`), 6)
+	f(pay, "/_msearch", header(`{"\u0069ndex":"logs"}`), 6) // it could be any
+	f(pay, "/_msearch", header(`{"index":"logs"}/**/`), 6)
+	f(pay, "/_msearch", header(`{"index":"logs","routing":"`+strings.Repeat("x", longestAction)+`"}`), 6)
+	f(pay, "/_msearch", header(`{}`), 6)
+	f(pay, "/_msearch", header(``), 6)
+	f(pay, "/logs/_msearch", header(`{}`), 20)
+	f(pay, "/logs/_msearch", header(``, `{"index":"pay-1"}`), 6)
+	f(pay, "/logs/_msearch", "", 6) // it may stand in the URL
+	f(pay, "/_msearch/template", header(`{"index":"logs"}`), 20)
+	f(pay+searches, "/_msearch", header(`{"index":"logs"}`, `{"index":"pay-1"}`), 3)
+	f(each, "/_msearch", header(`{"index":"a"}`, `{"index":"a"}`, `{"index":"b"}`), 6)
+	f(each+searches, "/_msearch", header(`{"index":"a"}`, `{"index":"a"}`, `{"index":"b"}`), 3)
+	f(each+searches, "/a/_msearch", header(`{}`, `{"index":"b"}`), 6)
+	f(each+searches, "/a/_msearch", header(`{}`, `{"index":"a,b"}`), 3)
+	f(pay, "/_mget", `{"docs":[{"_index":"logs","_id":"1"}]}`, 20)
+	f(pay, "/_mget", `{"docs":[{"_index":"logs","_id":"1"},{"_index":"pay-1","_id":"1"}]}`, 6)
+	f(pay, "/logs/_mget", `{"ids":["1"]}`, 20)
+	f(pay, "/logs/_mget", `{"docs":[{"_id":"1"},{"_index":"pay-1","_id":"1"}]}`, 6)
+	f(pay, "/logs/_mget", `{"docs":[`, 6)
+	f(pay, "/_mtermvectors", `{"docs":[{"_index":"logs","_id":"1"}]}`, 20)
+	f(pay, "/_search", `{}`, 6)
+	f(pay, "/_search", `{"pit":{"id":"x"}}`, 6) // of pay-1, perhaps
+	f(each, "/_search", `{"pit":{"id":"x"}}`, 6)
+}
+
+// TestPatternsCountForWhatTheyMean holds that no spelling of an index has a budget of its own, and that a pattern costs nothing of
+// what it does not reach.
+func TestPatternsCountForWhatTheyMean(t *testing.T) {
+	type spelling struct {
+		target string
+		wide   bool // it means met-1 as well
+	}
+	spellings := []spelling{
+		{"/logs-1/_search", false}, {"/logs-1,x/_search", false}, {"/log*/_search", false}, {"/l*-*/_search", false}, {"/logs-1::data/_search", false},
+		{"/%3Clogs-%7Bnow%2Fd%7D%3E/_search", false}, {"/*-1/_search", true}, {"/_all/_search", true}, {"/_search", true}, {"/*/_count", true},
+		{"/*,-met*/_search", true},
+	}
+	f := func(first, then string, wide bool) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			others := 4
+			if wide {
+				others = 0
+			}
+			g := newGateway(t, "- rate_limit: {limits: [{name: each, key: [index], rate: 1/h, burst: 5}]}")
+			g.passes(1, get("/logs-1/_search"))
+			g.passes(1, get("/met-1/_search"))
+			if n := g.passes(10, get(first)); n != 4 {
+				t.Errorf("%s passes %d times, want 4", first, n)
+			}
+			if n := g.passes(10, get(then)); n != 0 {
+				t.Errorf("after %s: %s passes %d times, want 0", first, then, n)
+			}
+			if n := g.passes(10, get("/met-1/_search")); n != others {
+				t.Errorf("after %s and %s: another index passes %d times, want %d", first, then, n, others)
+			}
+		})
+	}
+	for _, a := range spellings {
+		for _, b := range spellings {
+			f(a.target, b.target, a.wide)
+		}
+	}
+	// Nobody has named the index yet.
+	g := func(first, then string, want int) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			g := newGateway(t, "- rate_limit: {limits: [{name: each, key: [index], rate: 1/h, burst: 5}]}")
+			if n := g.passes(10, get(first)); n != 5 {
+				t.Errorf("%s passes %d times, want 5", first, n)
+			}
+			if n := g.passes(10, get(then)); n != want {
+				t.Errorf("after %s: %s passes %d times, want %d", first, then, n, want)
+			}
+		})
+	}
+	g("/log*/_search", "/logs-1/_search", 0)
+	g("/log*/_search", "/logs-*/_search", 0)
+	g("/logs-*/_search", "/log*/_search", 0)
+	g("/log*/_search", "/met*/_search", 5)
+	g("/log*/_search", "/met-1/_search", 5)
+	g("/logs-1/_search", "/logs-2/_search", 5)
+	g("/_search", "/logs-1/_search", 0)
+	g("/_search/scroll", "/logs-1/_search", 5)
+}
+
+// TestRollIsBounded holds that expressions which nobody uses make room for others, and those in use stay.
+func TestRollIsBounded(t *testing.T) {
+	var r roll
+	for i := range 5 * rollNames {
+		r.related(fmt.Append(nil, "name-", i))
+		r.related(fmt.Append(nil, "pattern-", i, "*"))
+		charged, _ := r.related([]byte("kept*"))
+		if _, checked := r.related([]byte("kept-1")); len(checked) != 1 || checked[0].expr != "kept*" {
+			t.Fatalf("after %d others: a pattern in use is forgotten", i)
+		}
+		if i > 0 && len(charged) != 1 {
+			t.Fatalf("after %d others: a name in use is forgotten", i)
+		}
+	}
+	if n := r.len(); n > 2*(rollNames+rollPatterns) {
+		t.Errorf("%d expressions are remembered", n)
+	}
+}
+
 // TestManyIndicesInABulk holds that a bulk of many indices charges each of them and no other, that one of too many is refused
 // and costs nothing, and that memory for them is bounded.
 func TestManyIndicesInABulk(t *testing.T) {
@@ -319,7 +456,7 @@ func FuzzLines(f *testing.F) {
 		}
 		got, byIndex := count(piece)
 		want, wantByIndex := count(len(body))
-		if d := cmp.Diff(wantByIndex, byIndex, cmp.AllowUnexported(named{})); got != want || d != "" {
+		if d := cmp.Diff(wantByIndex, byIndex, cmp.AllowUnexported(named{}, use{})); got != want || d != "" {
 			t.Fatalf("%d actions in pieces of %d, %d in one:\n%s", got, piece, want, d)
 		}
 		var s bulk.Scanner
@@ -338,7 +475,7 @@ func FuzzLines(f *testing.F) {
 		if s.Err() != nil || lastCut(body) {
 			return
 		}
-		if d := cmp.Diff(n.named, byIndex, cmp.AllowUnexported(named{})); got != max(1, want) || d != "" {
+		if d := cmp.Diff(n.named, byIndex, cmp.AllowUnexported(named{}, use{})); got != max(1, want) || d != "" {
 			t.Errorf("%d actions in %q, the scanner finds %d:\n%s", got, body, want, d)
 		}
 	})

@@ -82,9 +82,10 @@ type RateLimitLimit struct {
 	// What a budget is for; each combination of values has one. ip: the caller's address, of IPv6 its /64 network, and
 	// ip/24 or ip/24/48 the network of so many bits; user: the name in Basic credentials, which nobody has checked here;
 	// api_key: the id of an API key, not checked either; identity: the user, or else the API key, or else the address;
-	// index: each index that the path or, of a bulk, a line names, at most 1000, beyond which a request is refused with 400; all
-	// requests with wildcards, date math or no index share one, and those whose body names others than the path, as of _msearch
-	// and _mget; api and class: as in the API table; method; host; flow; path: the whole path; header:NAME: the first such field; cookie:NAME;
+	// index: each index that the path or the body of a bulk, _msearch or _mget names, at most 1000, beyond which a request is refused
+	// with 400. A pattern, date math and no index at all have budgets too, and count for each index that was named lately and that
+	// they may mean: no spelling evades the limit of an index, and none costs one that it does not reach. Of what nobody can tell
+	// what it touches, such as scrolls and statements in SQL, all share a budget; api and class: as in the API table; method; host; flow; path: the whole path; header:NAME: the first such field; cookie:NAME;
 	// query:NAME: a parameter of the URL; path:GROUP: a group of pattern; global: all share one.
 	Key conf.Strings `conf:"key"`
 	// What becomes of a request without one of the values: anonymous: all such requests share a budget; skip: the limit is not
@@ -106,10 +107,10 @@ type RateLimitLimit struct {
 	// The limit is for paths that match this expression, read as in rules.
 	Pattern conf.Regexp `conf:"pattern"`
 	// The limit is for requests that may touch an index of these names or patterns: also those that name it in a list or
-	// by a wildcard, those that name no index in the path, and those whose body may name another, as of _msearch and _mget.
-	// Of a bulk the lines are read: documents and bytes of those count that write to such an index, and a bulk that is over
-	// one limit is refused as a whole, and with 400 one of more than 1000 indices, or with actions that cannot be read. Calls that look at no index at all, such as GET /, _cluster/health and _cat/nodes,
-	// are not among them.
+	// by a wildcard, and those that name no index in the path. Of _msearch and _mget the body is read, and counts as one that may
+	// touch every index if it cannot be. Of a bulk the lines are read: documents and bytes of those count that write to such an
+	// index, and a bulk that is over one limit is refused as a whole, and with 400 one of more than 1000 indices, or with actions
+	// that cannot be read. Calls that look at no index at all, such as GET /, _cluster/health and _cat/nodes, are not among them.
 	Index conf.Strings `conf:"index"`
 	// The limit is for requests that this condition holds for.
 	When *conf.Node `conf:"when"`
@@ -161,6 +162,7 @@ type rateLimit struct {
 	scratch  sync.Pool
 
 	table   *Table
+	roll    *roll  // nil unless a limit looks at indices
 	rooms   *rooms // nil unless requests wait
 	logs    *obs.Throttle
 	release []func()
@@ -213,11 +215,14 @@ type scratch struct {
 	taken    []taken // what each charge is for
 	found    *match  // what the path means to the patterns
 	indices  indices
+	from     source // where the indices stand
 	lines    lineCounter
+	counted  int64 // documents or searches in the body
+	whole    whole
 	inflated inflater
 	field    []byte // a value of the response's header
 	bodies   bool   // a charge needs the request's body
-	byIndex  bool   // a limit needs to know which indices the lines of the body name
+	byIndex  bool   // a limit needs to know which indices the body names
 	unpaid   bool   // a charge is known only when the exchange has ended
 	barring  *limit // that refuses x whatever is left of its budgets, or nil
 	why      *elastic.Error
@@ -309,6 +314,12 @@ func (f *rateLimit) Start(rt *flows.Runtime) error {
 	if err != nil {
 		return err
 	}
+	if f.indices {
+		f.roll, err = flows.Keep(rt, "limit roll "+f.flow+" "+name, func() (*roll, func(), error) { return &roll{}, nil, nil })
+		if err != nil {
+			return err
+		}
+	}
 	f.name = name
 	for _, l := range f.limits {
 		f.hold(&l.budget)
@@ -345,6 +356,10 @@ func (f *rateLimit) measure(m *obs.Metrics, name string) error {
 	hot := m.CounterFunc("weir_limit_evicted_hot_total",
 		"Keys that limits forgot for want of room although part of their burst was used up.", "flow", "filter")
 	f.release = append(f.release, hot.Set(func() float64 { return float64(f.table.EvictedHot()) }, f.flow, name))
+	if f.roll != nil {
+		names := m.GaugeFunc("weir_limit_indices", "Names and patterns of indices that limits remember, to tell what a pattern counts for.", "flow", "filter")
+		f.release = append(f.release, names.Set(func() float64 { return float64(f.roll.len()) }, f.flow, name))
+	}
 	if f.matcher != nil {
 		paths := m.GaugeFunc("weir_limit_paths", "Paths whose limits are remembered.", "flow", "filter")
 		f.release = append(f.release, paths.Set(func() float64 { return float64(f.matcher.memo.len()) }, f.flow, name))
@@ -394,9 +409,9 @@ func (f *rateLimit) put(s *scratch) {
 	clear(s.charges)
 	clear(s.taken)
 	s.keys, s.charges, s.taken = s.keys[:0], s.charges[:0], s.taken[:0]
-	s.x, s.found, s.bodies, s.byIndex, s.unpaid, s.barring, s.why = nil, nil, false, false, false, nil, nil
+	s.x, s.found, s.from, s.bodies, s.byIndex, s.unpaid, s.barring, s.why = nil, nil, inPath, false, false, false, nil, nil
 	if cap(s.charges) > mostKept {
-		s.keys, s.charges, s.taken, s.indices = nil, nil, nil, indices{}
+		s.keys, s.charges, s.taken, s.indices, s.whole = nil, nil, nil, indices{}, nil
 	}
 	f.scratch.Put(s)
 }
@@ -430,6 +445,9 @@ func (f *rateLimit) admit(x *flows.Exchange, s *scratch) error {
 	}
 	for i := range s.taken {
 		l, c := s.taken[i].limit, &s.charges[i]
+		if i > 0 && s.taken[i-1].limit == l && c.Decision.OK {
+			continue // of another index
+		}
 		switch {
 		case !c.Decision.OK: // beyond percent
 			f.spare(x, l)
@@ -453,40 +471,82 @@ func (f *rateLimit) gather(x *flows.Exchange, s *scratch) {
 			f.add(s, f.limits[s.found.rule], s.found.hit, nil)
 		}
 	}
-	byLine := false
 	if f.indices {
-		s.indices.read(x.Call())
-		byLine = namesByLine(x.Call())
+		if s.from = s.indices.read(x.Call()); s.from == inPath {
+			s.indices.spread(f.roll)
+		}
 	}
 	for _, l := range f.limits[f.rules:] {
 		h, applies := l.appliesTo(s)
 		switch {
-		case !applies || l.bulks && !byLine:
+		case !applies || l.bulks && s.from != inActions:
 		case !l.looksAtIndices():
 			f.add(s, l, h, nil)
-		case byLine:
+		case l.index != nil && touchesNone(x.Call()):
+		case s.from != inPath:
 			s.byIndex = s.byIndex || l.counts(x)
-		case l.index != nil && (touchesNone(x.Call()) || !s.indices.overlap(l.index)):
-		case !l.byIndex():
-			f.add(s, l, h, nil)
-		case s.indices.beyond:
-			if l.counts(x) {
-				s.bar(l, l.tooMany)
-			}
 		default:
-			shared := false
-			for i := range s.indices.named {
-				switch name := s.indices.named[i].index; {
-				case !l.isFor(name):
-				case isName(name):
-					f.add(s, l, h, name)
-				default:
-					shared = true
-				}
-			}
-			if shared {
-				f.add(s, l, h, anyIndex)
-			}
+			f.addIndices(s, l, h)
+		}
+	}
+}
+
+// gatherIndices makes the charges for limits that look at indices which stand in the body.
+func (f *rateLimit) gatherIndices(s *scratch) {
+	s.indices.spread(f.roll)
+	for _, l := range f.limits[f.rules:] {
+		h, applies := l.appliesTo(s)
+		switch {
+		case !applies || !l.looksAtIndices() || !l.counts(s.x) || l.bulks && s.from != inActions:
+		case s.from == inActions && s.lines.unread:
+			s.bar(l, l.unread)
+			return
+		default:
+			f.addIndices(s, l, h)
+		}
+	}
+}
+
+// addIndices makes the charges of a limit for the indices that a request names: one for each, or one for all.
+func (f *rateLimit) addIndices(s *scratch, l *limit, h hit) {
+	n := &s.indices
+	byIndex := l.byIndex()
+	switch {
+	case n.beyond && (byIndex || s.from == inActions):
+		if l.counts(s.x) {
+			s.bar(l, l.tooMany)
+		}
+		return
+	case !byIndex && s.from != inActions:
+		if l.index == nil || n.overlap(l.index) {
+			f.addUse(s, l, h, nil, use{docs: s.counted})
+		}
+		return
+	}
+	var shared use
+	others := false
+	for i := range n.named {
+		w := &n.named[i]
+		switch {
+		case !l.isFor(w.index):
+		case byIndex && w.index != nil:
+			u := w.use
+			u.add(w.more)
+			f.addUse(s, l, h, w.index, u)
+		case i < n.own:
+			others = true
+			shared.add(w.use)
+		}
+	}
+	if others {
+		f.addUse(s, l, h, unknownIndex, shared)
+	}
+	if !byIndex {
+		return
+	}
+	for _, e := range n.checked {
+		if l.isFor(e.index) {
+			f.addUnits(s, l, h, e.index, 0, free)
 		}
 	}
 }
@@ -510,51 +570,27 @@ func (l *limit) counts(x *flows.Exchange) bool {
 // bar makes a limit refuse the request whatever is left of its budgets.
 func (s *scratch) bar(l *limit, why *elastic.Error) { s.barring, s.why = l, why }
 
-// gatherLines makes the charges of a bulk for limits that look at indices: for what its lines write to each of them, or to all
-// of them that a limit is for.
-func (f *rateLimit) gatherLines(s *scratch) {
-	for _, l := range f.limits[f.rules:] {
-		h, applies := l.appliesTo(s)
-		if !applies || !l.looksAtIndices() || !l.counts(s.x) {
-			continue
-		}
-		switch {
-		case s.lines.unread:
-			s.bar(l, l.unread)
-			return
-		case s.indices.beyond:
-			s.bar(l, l.tooMany)
-			return
-		}
-		byIndex, shared := l.byIndex(), named{}
-		for i := range s.indices.named {
-			w := &s.indices.named[i]
-			switch {
-			case !l.isFor(w.index):
-			case byIndex && isName(w.index):
-				units, when := w.units(l.unit)
-				f.addUnits(s, l, h, w.index, units, when)
-			default:
-				shared.docs += w.docs
-				shared.bytes += w.bytes
-			}
-		}
-		if shared.docs > 0 {
-			units, when := shared.units(l.unit)
-			f.addUnits(s, l, h, anyIndex, units, when)
-		}
+// addUse adds what a part of a request costs one key of a limit.
+func (f *rateLimit) addUse(s *scratch, l *limit, h hit, index []byte, u use) {
+	units, when := l.unit.price(s.x)
+	switch {
+	case s.from == inActions:
+		units, when = u.units(l.unit)
+	case when == withBody: // the searches of a _msearch
+		units, when = u.docs, atOnce
 	}
+	f.addUnits(s, l, h, index, units, when)
 }
 
 // units returns what is counted of a bulk's lines, and when that is known.
-func (w *named) units(u unit) (int64, moment) {
-	switch u {
+func (u use) units(of unit) (int64, moment) {
+	switch of {
 	case requests:
 		return 1, atOnce
 	case requestBytes:
-		return w.bytes, atOnce
+		return u.bytes, atOnce
 	case bulkDocs:
-		return w.docs, atOnce
+		return u.docs, atOnce
 	case searches:
 		return 0, never
 	}
@@ -616,17 +652,18 @@ func times(n, price int64) int64 {
 
 // weighBody reads the request's body, and fills in the costs that it decides.
 func (f *rateLimit) weighBody(x *flows.Exchange, s *scratch) error {
-	n, err := s.weigh(x, s.byIndex)
+	n, err := s.weigh(x)
 	if err != nil {
 		return err
 	}
+	s.counted = n
 	for i := range s.taken {
 		if s.taken[i].moment == withBody {
 			s.charges[i].Cost = times(n, s.taken[i].limit.cost.of(x))
 		}
 	}
 	if s.byIndex {
-		f.gatherLines(s)
+		f.gatherIndices(s)
 	}
 	return nil
 }

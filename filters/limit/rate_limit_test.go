@@ -326,9 +326,15 @@ func TestSelectors(t *testing.T) {
 	f("index", to("/i,i/_search"), to("/j/_search"), false)
 	f("index", to("/_search"), to("/_all/_search"), true)
 	f("index", to("/_search"), to("/i*/_search"), true)
-	f("index", to("/j*/_search"), to("/%3Clogs-%7Bnow%2Fd%7D%3E/_search"), true)
+	f("index", to("/i*/_search"), to("/%3Ci-%7Bnow%2Fd%7D%3E/_search"), true)
+	f("index", to("/j*/_search"), to("/%3Clogs-%7Bnow%2Fd%7D%3E/_search"), false)
+	f("index", to("/_search/scroll"), to("/_async_search/x"), true) // nobody knows of what
+	f("index", to("/_search/scroll"), to("/_search"), false)
 	f("index", to("/i*,-x/_search"), to("/,/_search"), true)
-	f("index", to("/_search"), to("/i/_search"), false)
+	f("index", to("/_search"), to("/i/_search"), true)
+	f("index", to("/i/_search"), to("/_search"), true)
+	f("index", to("/i/_search"), to("/r:*/_search"), false)
+	f("index", to("/r:i/_search"), to("/*:i/_search"), true)
 
 	host := func(h string) request { return request{target: "/", fields: []string{"Host", h}} }
 	f("host", host("es.example:9200"), host("ES.example."), true)
@@ -376,10 +382,11 @@ func TestManyIndices(t *testing.T) {
 		if e := g.serve(list(maxIndices, "c")(0)); e == nil || e.Status != 400 || !strings.Contains(e.Reason, "[each] takes at most 1000 indices") {
 			t.Errorf("a list that is too long: %v", e)
 		}
-		for _, target := range []string{"/_search", "/c/_search"} { // which are not in the lists
-			if n := g.passes(1, get(target)); n != 1 {
-				t.Errorf("%s is refused for what others asked for", target)
-			}
+		if n := g.passes(1, get("/c/_search")); n != 1 { // which is not in the lists
+			t.Error("an index is refused for what others asked for")
+		}
+		if n := g.passes(1, get("/_search")); n != 0 { // which is in all that were in the lists as well
+			t.Error("a search in all indices passes while one of them is used up")
 		}
 		g.load(`- rate_limit: {mode: shadow, limits: [{name: each, key: [index], rate: 1/h}]}`)
 		if n := g.passes(3, list(maxIndices, "c")); n != 3 {
@@ -792,11 +799,52 @@ func TestRefusalAllocates(t *testing.T) {
 	}
 }
 
+const byIndexLimit = `- rate_limit: {limits: [{key: [index], rate: 1000000000/s}]}`
+
+// nameHundred asks for a hundred indices.
+func nameHundred(g *gateway) {
+	for i := range 100 {
+		_ = g.serve(exchange("GET", fmt.Sprintf("/logs-%d/_search", i)))
+	}
+}
+
+// TestPatternsAllocateNothing holds that what a pattern counts for is worked out once, not for each request.
+func TestPatternsAllocateNothing(t *testing.T) {
+	if raced {
+		t.Skip("sync.Pool forgets under the race detector")
+	}
+	g := newGateway(t, byIndexLimit)
+	nameHundred(g)
+	for _, target := range []string{"/logs-*/_search", "/logs-1/_search"} {
+		x := exchange("GET", target)
+		if n := testing.AllocsPerRun(1000, func() {
+			_ = g.flow.Serve(x)
+			x.Conclude()
+			x.Response.Header.Reset()
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", target, n)
+		}
+	}
+}
+
 func BenchmarkServe(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("rules/%d", n), func(b *testing.B) {
 			g := newGateway(b, manyRules(n))
 			x := exchange("GET", "/index-0005/_search")
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = g.flow.Serve(x)
+				x.Conclude()
+				x.Response.Header.Reset()
+			}
+		})
+	}
+	for _, target := range []string{"/logs-1/_search", "/logs-*/_search"} { // the pattern counts for a hundred names
+		b.Run("index"+target, func(b *testing.B) {
+			g := newGateway(b, byIndexLimit)
+			nameHundred(g)
+			x := exchange("GET", target)
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = g.flow.Serve(x)

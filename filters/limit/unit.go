@@ -38,6 +38,7 @@ type moment uint8
 
 const (
 	never    moment = iota // it costs nothing
+	free                   // it costs nothing, but passes only while the budget is not used up
 	atOnce                 // from its head
 	withBody               // when its body has been read
 	after                  // when it has been answered
