@@ -6,6 +6,7 @@ package filters
 import (
 	"weir/filters/cache"
 	"weir/filters/debug"
+	"weir/filters/enqueue"
 	"weir/filters/limit"
 	"weir/filters/log"
 	"weir/filters/route"
@@ -28,6 +29,8 @@ func Register(r *flows.Registry) {
 	flows.Register(r, cache.Cache())
 	flows.Register(r, debug.Echo())
 	flows.Register(r, debug.Drop())
+	flows.Register(r, enqueue.Queue())
+	flows.Register(r, enqueue.RetryLimiter())
 	flows.Register(r, limit.RateLimit())
 	flows.Register(r, limit.Concurrency())
 	flows.Register(r, limit.RequestPathLimiter())

@@ -92,6 +92,7 @@ type Exchange struct {
 	Start    time.Time // when the request's head was complete
 	Entry    string    // name of the entry
 	Tracing  bool      // the answer has been written and the tracing flow runs: nobody waits for a response
+	Replay   *Replay   // of a request that comes from a queue; nil for those of clients
 
 	call       api.Call
 	classified bool
@@ -264,7 +265,7 @@ func (x *Exchange) reset() {
 		x.cancel.Reset()
 		x.hold.Store(nil)
 	}
-	x.gen, x.router = nil, nil
+	x.gen, x.router, x.Replay = nil, nil, nil
 	x.Tracing, x.keepAlive10, x.served, x.WriteTime, x.RequestBytes, x.ResponseBytes = false, false, 0, 0, 0, 0
 	x.body.reset()
 	x.in.free()

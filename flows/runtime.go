@@ -88,6 +88,7 @@ type Generation struct {
 	Number  uint64
 	rt      *Runtime
 	routers map[string]*Router
+	flows   map[string]*Flow
 	filters []Filter
 	started int
 	refs    atomic.Int64 // exchanges in the generation, and one for being in force
@@ -99,7 +100,7 @@ type Generation struct {
 // Generation makes a generation of all that b has built. Nothing runs before Start.
 func (b *Builder) Generation(number uint64, routers map[string]*Router, rt *Runtime, keeper *Keeper) *Generation {
 	rt.keeper, rt.Resources = keeper, b.identity()
-	g := &Generation{Number: number, rt: rt, routers: routers, drained: make(chan struct{})}
+	g := &Generation{Number: number, rt: rt, routers: routers, flows: b.flows, drained: make(chan struct{})}
 	g.life, g.retire = context.WithCancel(context.Background())
 	for _, f := range b.flows {
 		for _, l := range f.links {

@@ -40,8 +40,8 @@ func (k *indexSink) settle(take, finish context.Context, block queue.Block) bool
 	for r := range block.Records() {
 		k.records = append(k.records, r)
 	}
-	if _, ordered := k.form.key(k.records[0]); ordered {
-		return k.inLanes(take, finish) && k.bury(take, finish)
+	if f, ordered := k.form.(orderedForm); ordered {
+		return k.inLanes(take, finish, f) && k.letters.bury(take, finish)
 	}
 	k.batches = k.batches[:0]
 	for rest := k.records; len(rest) > 0; {
@@ -58,7 +58,7 @@ func (k *indexSink) settle(take, finish context.Context, block queue.Block) bool
 		}
 		return true
 	})
-	return done && k.bury(take, finish)
+	return done && k.letters.bury(take, finish)
 }
 
 // each runs work with the first n senders at the same time. It returns false when one was stopped.
@@ -79,12 +79,12 @@ func (k *indexSink) each(n int, work func(s *sender) bool) bool {
 // inLanes gives each sender the actions of some documents, so that those upon one document keep their order: a sender
 // settles one request before it sends the next, and a request has at most one action upon a document, since one that is sent
 // again would overtake those behind it.
-func (k *indexSink) inLanes(take, finish context.Context) bool {
+func (k *indexSink) inLanes(take, finish context.Context, f orderedForm) bool {
 	for i := range k.senders {
 		k.senders[i].lane, k.senders[i].keys = k.senders[i].lane[:0], k.senders[i].keys[:0]
 	}
 	for _, r := range k.records {
-		key, _ := k.form.key(r)
+		key := f.key(r)
 		s := &k.senders[key%uint64(len(k.senders))]
 		s.lane, s.keys = append(s.lane, r), append(s.keys, key)
 	}
@@ -157,7 +157,7 @@ func (s *sender) deliver(take, finish context.Context, records [][]byte) bool {
 		case errors.As(err, &failed) && failed.divides():
 			s.metrics.refused.Inc()
 			if len(records) == 1 {
-				s.reject(records[0], bulk.Outcome{Status: failed.status, ErrorType: "bulk_request_refused", Reason: failed.reason})
+				s.letters.reject(records[0], bulk.Outcome{Status: failed.status, ErrorType: "bulk_request_refused", Reason: failed.reason})
 				return true
 			}
 			if failed.status == http.StatusRequestEntityTooLarge {
@@ -196,7 +196,7 @@ func (s *sender) encode(records [][]byte) [][]byte {
 	for _, r := range records {
 		body, verb, ok := s.form.action(s.body, r)
 		if !ok {
-			s.reject(r, bulk.Outcome{Status: http.StatusBadRequest, ErrorType: "malformed_action", Reason: "the record is no action of a bulk request"})
+			s.letters.reject(r, bulk.Outcome{Status: http.StatusBadRequest, ErrorType: "malformed_action", Reason: "the record is no action of a bulk request"})
 			continue
 		}
 		s.body, s.verbs = body, append(s.verbs, verb)
@@ -263,7 +263,7 @@ func (s *sender) send(ctx context.Context, n int) (outcomes []bulk.Outcome, err 
 		return nil, err
 	}
 	if res.StatusCode != http.StatusOK {
-		return nil, &failure{res.StatusCode, clip(string(answer)), retryAfter(res.Header), member(answer, "error") != nil}
+		return nil, &failure{res.StatusCode, clip(string(answer)), retryAfter(res.Header.Get("Retry-After")), member(answer, "error") != nil}
 	}
 	return bulk.Outcomes(answer, n)
 }
@@ -273,9 +273,9 @@ func readAnswer(res *esapi.Response) ([]byte, error) {
 	return answer, errors.Join(err, res.Body.Close())
 }
 
-// retryAfter returns what the field Retry-After asks for in seconds; dates are not understood.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+// retryAfter returns what a value of the field Retry-After asks for in seconds; dates are not understood.
+func retryAfter(value string) time.Duration {
+	seconds, err := strconv.Atoi(value)
 	if err != nil || seconds < 0 {
 		return 0
 	}
@@ -304,7 +304,7 @@ func (s *sender) judge(records [][]byte, outcomes []bulk.Outcome) [][]byte {
 				left = append(left, r)
 				continue
 			}
-			s.reject(r, *o)
+			s.letters.reject(r, *o)
 		}
 	}
 	return left

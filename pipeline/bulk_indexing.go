@@ -19,12 +19,7 @@ func BulkIndexing() Factory[BulkIndexingConfig] {
 			"Actions upon one document keep their order.",
 		Default: func() BulkIndexingConfig { return BulkIndexingConfig{defaultBulk()} },
 		Build: func(b *Builder, c BulkIndexingConfig) Processor {
-			if !b.Cluster("elasticsearch", c.Elasticsearch) {
-				return nil
-			}
-			return b.drain(c.InputQueue, true, &bulkOutlet{
-				config: c.BulkConfig, backoff: defaultBackoff, form: func() form { return new(actionForm) },
-			})
+			return b.bulk(c.BulkConfig, func() form { return new(actionForm) })
 		},
 		Examples: []Example{{
 			Title: "Load what was imported",
@@ -53,15 +48,15 @@ func (f *actionForm) action(body, record []byte) ([]byte, bulk.Verb, bool) {
 // overhead implements form.
 func (f *actionForm) overhead() int { return 1 }
 
-// key implements form.
-func (f *actionForm) key(record []byte) (uint64, bool) {
+// key implements orderedForm.
+func (f *actionForm) key(record []byte) uint64 {
 	f.scratch = bulk.AppendAction(f.scratch[:0], record)
 	f.scan.Reset(f.scratch)
 	if !f.scan.Next() {
-		return 0, true // it will be put aside
+		return 0 // it will be put aside
 	}
 	a := f.scan.Action()
-	return xxhash.Sum64(a.ID) ^ 31*xxhash.Sum64(a.Index), true
+	return xxhash.Sum64(a.ID) ^ 31*xxhash.Sum64(a.Index)
 }
 
 // index implements form: the answer tells it.

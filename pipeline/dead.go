@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/elastic/bulk"
+	"weir/internal/obs"
 	"weir/queue"
 )
 
@@ -19,18 +21,25 @@ type letter struct {
 	outcome bulk.Outcome
 }
 
-// letters collects what the senders of one block could not deliver.
+// letters collects what could not be delivered of one block.
 type letters struct {
-	mu   sync.Mutex // guards list
+	dead     queue.Queue
+	index    string // that records were to go to, if the cluster's answer does not tell
+	backoff  backoff
+	waiting  *atomic.Int64
+	throttle *obs.Throttle
+	metrics  *metrics
+
+	mu   sync.Mutex // guards the field below
 	list []letter
 }
 
-func (k *indexSink) reject(record []byte, o bulk.Outcome) {
-	k.throttle.Log(slog.LevelWarn, "rejected "+o.ErrorType, "records are refused by the cluster and put aside", "status", o.Status,
-		"type", o.ErrorType, "reason", clip(o.Reason), "dead_letters", k.dead.Name())
-	k.letters.mu.Lock()
-	defer k.letters.mu.Unlock()
-	k.letters.list = append(k.letters.list, letter{record, o})
+func (l *letters) reject(record []byte, o bulk.Outcome) {
+	l.throttle.Log(slog.LevelWarn, "rejected "+o.ErrorType, "records are refused by the cluster and put aside", "status", o.Status,
+		"type", o.ErrorType, "reason", clip(o.Reason), "dead_letters", l.dead.Name())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, letter{record, o})
 }
 
 // roomWait is how long the queue for dead letters may take to make room before a letter is dropped: one poisoned stream
@@ -39,49 +48,49 @@ const roomWait = 5 * time.Second
 
 // bury puts the letters of the block onto their queue and waits until they are on disk. It returns false when it was
 // stopped before.
-func (k *indexSink) bury(take, finish context.Context) bool {
+func (l *letters) bury(take, finish context.Context) bool {
 	defer func() {
-		clear(k.letters.list)
-		k.letters.list = k.letters.list[:0]
+		clear(l.list)
+		l.list = l.list[:0]
 	}()
-	if len(k.letters.list) == 0 {
+	if len(l.list) == 0 {
 		return true
 	}
 	var line []byte
 	now := time.Now()
-	for i := range k.letters.list {
-		line = k.letters.list[i].appendTo(line[:0], k.form.index(), now)
-		switch err := k.putAside(finish, line); {
+	for i := range l.list {
+		line = l.list[i].appendTo(line[:0], l.index, now)
+		switch err := l.putAside(finish, line); {
 		case err == nil:
-			k.metrics.rejected.Inc()
+			l.metrics.rejected.Inc()
 		case finish.Err() != nil:
 			return false
 		default:
-			k.metrics.dropped.Inc()
-			k.throttle.Log(slog.LevelError, "dropped", "records that the cluster refuses are lost, the queue for them does not take them",
-				"dead_letters", k.dead.Name(), "error", err)
+			l.metrics.dropped.Inc()
+			l.throttle.Log(slog.LevelError, "dropped", "records that the cluster refuses are lost, the queue for them does not take them",
+				"dead_letters", l.dead.Name(), "error", err)
 		}
 	}
-	for pause := k.backoff; ; {
-		err := k.dead.Flush(finish)
+	for pause := l.backoff; ; {
+		err := l.dead.Flush(finish)
 		if err == nil {
 			return true
 		}
-		k.throttle.Log(slog.LevelError, "flush", "the queue for dead letters cannot be written, trying again", "error", err)
-		if errors.Is(err, queue.ErrClosed) || !k.pause(&pause, take, 0) {
+		l.throttle.Log(slog.LevelError, "flush", "the queue for dead letters cannot be written, trying again", "error", err)
+		if errors.Is(err, queue.ErrClosed) || !pause.waitIn(take, 0, l.waiting) {
 			return false
 		}
 	}
 }
 
-func (k *indexSink) putAside(ctx context.Context, line []byte) error {
-	err := k.dead.Put(line)
+func (l *letters) putAside(ctx context.Context, line []byte) error {
+	err := l.dead.Put(line)
 	if !errors.Is(err, queue.ErrFull) {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, roomWait, err)
 	defer cancel()
-	return k.dead.PutWait(ctx, line)
+	return l.dead.PutWait(ctx, line)
 }
 
 // appendTo appends the letter as a line of JSON. A record that is no JSON is kept as text. index is where the record was to

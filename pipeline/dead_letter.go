@@ -20,17 +20,8 @@ func DeadLetter() Factory[DeadLetterConfig] {
 			return DeadLetterConfig{IndexName: "weir-dead-letters", BulkConfig: defaultBulk()}
 		},
 		Build: func(b *Builder, c DeadLetterConfig) Processor {
-			if reason := badIndexName(c.IndexName); reason != "" {
-				b.Errorf("index_name", "index name %q %s", c.IndexName, reason)
-			}
-			if !b.Cluster("elasticsearch", c.Elasticsearch) {
-				return nil
-			}
-			quoted := appendQuoted(nil, c.IndexName)
-			return b.drain(c.InputQueue, false, &bulkOutlet{
-				config: c.BulkConfig, backoff: defaultBackoff,
-				form: func() form { return &letterForm{jsonForm{name: c.IndexName, quoted: quoted}} },
-			})
+			f := letterForm{b.jsonForm(c.IndexName)}
+			return b.bulk(c.BulkConfig, func() form { return &f })
 		},
 		Examples: []Example{{
 			Title: "Show what could not be stored",

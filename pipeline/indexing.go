@@ -11,7 +11,6 @@ import (
 	"weir/elastic/bulk"
 	"weir/internal/conf"
 	"weir/internal/obs"
-	"weir/queue"
 )
 
 // BulkConfig is what processors share that send bulk requests.
@@ -47,10 +46,24 @@ type form interface {
 	action(body, record []byte) ([]byte, bulk.Verb, bool)
 	// overhead is about how many bytes an action is longer than its record.
 	overhead() int
-	// key returns a number that is the same for actions upon the same document, or false if their order does not matter.
-	key(record []byte) (uint64, bool)
 	// index is the name of the index where it is the same for all records, or "".
 	index() string
+}
+
+// An orderedForm is one of records whose order matters.
+type orderedForm interface {
+	form
+	// key returns a number that is the same for actions upon the same document.
+	key(record []byte) uint64
+}
+
+// bulk returns the processor that sends records to a cluster in a form.
+func (b *Builder) bulk(c BulkConfig, newForm func() form) Processor {
+	if !b.Cluster("elasticsearch", c.Elasticsearch) {
+		return nil
+	}
+	_, ordered := newForm().(orderedForm)
+	return b.drain(c.InputQueue, ordered, &bulkOutlet{config: c, backoff: defaultBackoff, form: newForm})
 }
 
 // bulkOutlet sends records to a cluster.
@@ -68,7 +81,8 @@ func (o *bulkOutlet) open(env Env, f feed) (opened, error) {
 	if w.cluster, err = env.Cluster(o.config.Elasticsearch); err != nil {
 		return opened{}, err
 	}
-	if w.dead, err = env.Queues.Open(f.queue + deadSuffix); err != nil {
+	dead, err := env.Queues.Open(f.queue + deadSuffix)
+	if err != nil {
 		return opened{}, err
 	}
 	w.pace = newPace(o.config.WorkerSize * f.consumers)
@@ -78,6 +92,7 @@ func (o *bulkOutlet) open(env Env, f feed) (opened, error) {
 	sinks := make([]sink, f.consumers)
 	for i := range sinks {
 		s := &indexSink{indexing: w, form: o.form(), senders: make([]sender, o.config.WorkerSize)}
+		s.letters = letters{dead: dead, index: s.form.index(), backoff: o.backoff, waiting: f.waiting, throttle: w.throttle, metrics: w.metrics}
 		for j := range s.senders {
 			s.senders[j] = sender{indexSink: s, form: o.form()}
 		}
@@ -86,7 +101,7 @@ func (o *bulkOutlet) open(env Env, f feed) (opened, error) {
 	return opened{sinks, func() error {
 		removePace()
 		w.throttle.Close()
-		return w.dead.Close()
+		return dead.Close()
 	}}, nil
 }
 
@@ -95,7 +110,6 @@ type indexing struct {
 	config   BulkConfig
 	backoff  backoff
 	cluster  *elastic.Cluster
-	dead     queue.Queue
 	logger   *slog.Logger
 	throttle *obs.Throttle
 	metrics  *metrics

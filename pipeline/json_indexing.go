@@ -24,17 +24,8 @@ func JSONIndexing() Factory[JSONIndexingConfig] {
 		Summary: "Takes records, each one line of JSON, off a queue and stores them in an index or data stream with bulk requests.",
 		Default: func() JSONIndexingConfig { return JSONIndexingConfig{BulkConfig: defaultBulk()} },
 		Build: func(b *Builder, c JSONIndexingConfig) Processor {
-			if reason := badIndexName(c.IndexName); reason != "" {
-				b.Errorf("index_name", "index name %q %s", c.IndexName, reason)
-			}
-			if !b.Cluster("elasticsearch", c.Elasticsearch) {
-				return nil
-			}
-			quoted := appendQuoted(nil, c.IndexName)
-			return b.drain(c.InputQueue, false, &bulkOutlet{
-				config: c.BulkConfig, backoff: defaultBackoff,
-				form: func() form { return &jsonForm{name: c.IndexName, quoted: quoted} },
-			})
+			f := b.jsonForm(c.IndexName)
+			return b.bulk(c.BulkConfig, func() form { return &f })
 		},
 		Examples: []Example{
 			{
@@ -59,6 +50,14 @@ type jsonForm struct {
 	quoted []byte // the name as a JSON string
 }
 
+// jsonForm returns the form for an index, whose name the parameter index_name gives.
+func (b *Builder) jsonForm(index string) jsonForm {
+	if reason := badIndexName(index); reason != "" {
+		b.Errorf("index_name", "index name %q %s", index, reason)
+	}
+	return jsonForm{name: index, quoted: appendQuoted(nil, index)}
+}
+
 // action implements form.
 func (f *jsonForm) action(body, record []byte) ([]byte, bulk.Verb, bool) {
 	body = append(append(body, `{"create":{"_index":`...), f.quoted...)
@@ -79,9 +78,6 @@ func appendDigest(dst, record []byte) []byte {
 
 // overhead implements form.
 func (f *jsonForm) overhead() int { return len(`{"create":{"_index":,"_id":""}}`) + len(f.quoted) + 30 }
-
-// key implements form.
-func (f *jsonForm) key([]byte) (uint64, bool) { return 0, false }
 
 // index implements form.
 func (f *jsonForm) index() string { return f.name }

@@ -95,7 +95,7 @@ func newRigAt(t testing.TB, url string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.queues = queues{disk.NewManager(in, m, logger), disk.Options{BlockAge: time.Millisecond}}
+	r.queues = queues{disk.NewManager(in, m, logger), disk.Options{BlockAge: 50 * time.Millisecond}}
 	t.Cleanup(func() {
 		if err := errors.Join(r.queues.manager.Close(), in.Close()); err != nil {
 			t.Error(err)
@@ -129,6 +129,9 @@ func resolve(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig
 	return nil
 }
 
+// names knows the clusters of resolve, and the flow writes.
+var names = Names{resolve, func(name string, n *conf.Node) bool { return name == "writes" }}
+
 // plan makes a plan of json_indexing; params are further parameters in YAML.
 func (r *rig) plan(params string) *Plan {
 	r.t.Helper()
@@ -139,7 +142,7 @@ func (r *rig) plan(params string) *Plan {
 func (r *rig) planOf(text string) *Plan {
 	r.t.Helper()
 	n, p := conf.Parse("test.yml", "- {name: main, "+text+"}", nil)
-	plans := Build(Processors(), n, resolve, p)
+	plans := Build(Processors(), n, names, p)
 	if err := p.Err(); err != nil || len(plans) != 1 {
 		r.t.Fatalf("%d plans, %v", len(plans), err)
 	}
@@ -154,6 +157,8 @@ func hasten(o outlet) {
 	case *bulkOutlet:
 		o.backoff = short
 	case *writerOutlet:
+		o.backoff = short
+	case *replayOutlet:
 		o.backoff = short
 	case *dagOutlet:
 		for _, part := range o.parts {

@@ -12,8 +12,13 @@ import (
 	"weir/queue/disk"
 )
 
-// Resolve returns the configuration of the cluster called name. If there is none it reports a problem at n and returns nil.
-type Resolve func(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig
+// Names find what processors refer to by name.
+type Names struct {
+	// Cluster returns the configuration of a cluster. If there is none it reports a problem at n and returns nil.
+	Cluster func(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig
+	// Flow tells whether there is such a flow. If there is none it reports a problem at n.
+	Flow func(name string, n *conf.Node) bool
+}
 
 // ModuleConfig is the module pipeline of the classic form.
 type ModuleConfig struct {
@@ -85,7 +90,7 @@ func (p *Plan) Key() string { return p.key }
 
 // BuildModule makes plans of an item pipeline of the list of modules. What is wrong goes to p. What is switched off makes
 // no plan: the module, a runner, a processor, its cluster.
-func BuildModule(reg *Registry, module *conf.Node, resolve Resolve, p *conf.Problems) []*Plan {
+func BuildModule(reg *Registry, module *conf.Node, names Names, p *conf.Problems) []*Plan {
 	m := ModuleConfig{Enabled: true}
 	conf.Decode(module, &m, p)
 	nodes := module.Get("pipelines").Items()
@@ -112,7 +117,7 @@ func BuildModule(reg *Registry, module *conf.Node, resolve Resolve, p *conf.Prob
 		if size := s.Parameters.Get("bulk_size"); !size.IsZero() {
 			in.Warnf(size, "bulk_size was the size of a bulk request; now it is the most records of one, and max_bytes bounds its size")
 		}
-		for _, plan := range build(reg, c.Name, s.Joint, nodes[i], c.Start.Get("joint").Pos(), s.Parameters, settings, resolve, in) {
+		for _, plan := range build(reg, c.Name, s.Joint, nodes[i], c.Start.Get("joint").Pos(), s.Parameters, settings, names, in) {
 			if !runner.parted.IsZero() {
 				plan.parted = runner.parted
 			}
@@ -154,7 +159,7 @@ func (m *ModuleConfig) running(nodes []*conf.Node, p *conf.Problems) map[string]
 
 // Build makes plans of a list in the short form: {name: x, json_indexing: {...}}. What is wrong goes to p. What is switched
 // off makes no plan.
-func Build(reg *Registry, list *conf.Node, resolve Resolve, p *conf.Problems) []*Plan {
+func Build(reg *Registry, list *conf.Node, names Names, p *conf.Problems) []*Plan {
 	var items []*conf.Node
 	conf.Decode(list, &items, p)
 	var plans []*Plan
@@ -177,7 +182,7 @@ func Build(reg *Registry, list *conf.Node, resolve Resolve, p *conf.Problems) []
 			continue
 		}
 		if head.Enabled {
-			plans = append(plans, build(reg, head.Name, kinds[0], n, n.KeyPos(kinds[0]), n.Get(kinds[0]), head.Settings, resolve, in)...)
+			plans = append(plans, build(reg, head.Name, kinds[0], n, n.KeyPos(kinds[0]), n.Get(kinds[0]), head.Settings, names, in)...)
 		}
 	}
 	Check(plans, p)
@@ -185,10 +190,10 @@ func Build(reg *Registry, list *conf.Node, resolve Resolve, p *conf.Problems) []
 }
 
 // build makes at most one plan. at is where the pipeline stands, kindAt where its processor is named.
-func build(reg *Registry, name, kind string, at *conf.Node, kindAt conf.Pos, params *conf.Node, settings Settings, resolve Resolve,
+func build(reg *Registry, name, kind string, at *conf.Node, kindAt conf.Pos, params *conf.Node, settings Settings, names Names,
 	p *conf.Problems,
 ) []*Plan {
-	b := &Builder{pipeline: name, node: at, problems: p, resolve: resolve, registry: reg, settings: settings}
+	b := &Builder{pipeline: name, node: at, problems: p, names: names, registry: reg, settings: settings}
 	processor, key := b.processor(kind, kindAt, params)
 	if processor == nil || b.off {
 		return nil

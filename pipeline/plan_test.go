@@ -45,9 +45,9 @@ func read(t *testing.T, text string) ([]*Plan, []string) {
 	n, p := conf.Parse("test.yml", text, nil)
 	var plans []*Plan
 	if n.Kind() == conf.Map {
-		plans = BuildModule(Processors(), n, resolve, p)
+		plans = BuildModule(Processors(), n, names, p)
 	} else {
-		plans = Build(Processors(), n, resolve, p)
+		plans = Build(Processors(), n, names, p)
 	}
 	var problems []string
 	for _, q := range p.Sorted() {
@@ -115,7 +115,7 @@ func TestProblems(t *testing.T) {
 	f(strings.Replace(short, "elasticsearch: default", "elasticsearch: defualt", 1),
 		`1:59: pipeline a: json_indexing: no elasticsearch called "defualt"; did you mean "default"?`)
 	f(strings.Replace(short, "json_indexing", "jsn_indexing", 1),
-		`1:13: pipeline a: unknown processor "jsn_indexing"; there are ["bulk_indexing" "dag" "dead_letter" "file" "json_indexing" "stdout"]; did you mean "json_indexing"?`)
+		`1:13: pipeline a: unknown processor "jsn_indexing"; there are ["bulk_indexing" "dag" "dead_letter" "file" "json_indexing" "queue_consumer" "stdout"]; did you mean "json_indexing"?`)
 	f(strings.Replace(short, "input_queue: q", "input_queue: a/b, index_nam: i", 1),
 		`1:86: pipeline a: json_indexing: unknown field "index_nam"; did you mean "index_name"?`)
 	f(strings.Replace(short, "input_queue: q", "input_queue: a/b", 1),
@@ -144,7 +144,7 @@ func TestProblems(t *testing.T) {
 	f("- {name: a, dag: {input_queue: q, parallel: [{stdout: {input_queue: q}}, {file: {path: x}, stdout: {}}, {none: {}}]}}",
 		`1:69: pipeline a: dag: stdout: within a dag the queue is that of the dag: leave it out`,
 		`1:74: pipeline a: dag: a processor, as in {json_indexing: {...}}, has one name; here are 2`,
-		`1:106: pipeline a: dag: unknown processor "none"; there are ["bulk_indexing" "dag" "dead_letter" "file" "json_indexing" "stdout"]`)
+		`1:106: pipeline a: dag: unknown processor "none"; there are ["bulk_indexing" "dag" "dead_letter" "file" "json_indexing" "queue_consumer" "stdout"]`)
 	f("- {name: a, dag: {input_queue: q, parallel: []}}", `1:45: pipeline a: dag: a dag needs processors in parallel`)
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"weir/elastic"
+	"weir/flows"
 	"weir/internal/conf"
 	"weir/internal/obs"
 	"weir/queue"
@@ -29,6 +30,8 @@ type Env struct {
 	Stdout io.Writer
 	// Cluster returns the cluster of a name, started. Pipelines do not close it.
 	Cluster func(name string) (*elastic.Cluster, error)
+	// Flows returns the generation of flows in force, or nil.
+	Flows func() *flows.Generation
 }
 
 // A Processor is what a pipeline runs, configured and not at work.
@@ -87,6 +90,7 @@ func Processors() *Registry {
 	Register(r, DeadLetter())
 	Register(r, FileOutput())
 	Register(r, StdoutOutput())
+	Register(r, QueueConsumer())
 	Register(r, DAG())
 	return r
 }
@@ -137,7 +141,7 @@ type Builder struct {
 	pipeline string
 	node     *conf.Node
 	problems *conf.Problems
-	resolve  Resolve
+	names    Names
 	registry *Registry
 	settings Settings
 	key      string // of the parts, for a configuration that is not plain values
@@ -160,9 +164,12 @@ func (b *Builder) Errorf(field, format string, args ...any) {
 // Cluster tells whether there is a cluster of a name, which the parameter field gives. If there is none a problem is
 // reported. A pipeline whose cluster is switched off is not run.
 func (b *Builder) Cluster(field, name string) bool {
-	c := b.resolve(name, b.node.Get(field), b.problems)
+	c := b.names.Cluster(name, b.node.Get(field), b.problems)
 	if c != nil && !c.Enabled {
 		b.off = true
 	}
 	return c != nil
 }
+
+// Flow tells whether there is a flow of a name, which the parameter field gives. If there is none a problem is reported.
+func (b *Builder) Flow(field, name string) bool { return b.names.Flow(name, b.node.Get(field)) }

@@ -434,8 +434,8 @@ func (f *target) request(x *flows.Exchange, c *call) error {
 	if total := f.config.Timeouts.Total; total > 0 && !kind.Long() {
 		c.Deadline = x.Start.Add(total.Std())
 	}
-	// A search ends with its client; a write is not left half-done because somebody hung up.
-	if c.Idempotency == api.Read || c.Idempotency == api.Context {
+	// A search ends with its client; a write is not left half-done because somebody hung up. One out of a queue is made again.
+	if c.Idempotency == api.Read || c.Idempotency == api.Context || x.Replay != nil {
 		c.Cancel = x.Cancel()
 	}
 	return nil

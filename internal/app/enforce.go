@@ -181,7 +181,7 @@ func (a *App) replacePipelines(ctx context.Context, plan *Plan) {
 	}
 	env := pipeline.Env{
 		Queues: plan.queues, Metrics: a.metrics, Logger: a.logger, Ready: a.setup.done, Stdout: a.stdout,
-		Cluster: func(name string) (*elastic.Cluster, error) { return a.openCluster(plan, name) },
+		Cluster: func(name string) (*elastic.Cluster, error) { return a.openCluster(plan, name) }, Flows: a.current.Load,
 	}
 	var broken []string
 	for _, p := range plan.Pipelines {
@@ -381,14 +381,14 @@ func (a *App) stop(ctx context.Context) []error {
 		problems = append(problems, <-errs)
 	}
 	a.draining.Wait()
-	if g := a.current.Load(); g != nil {
-		g.Retire()
-		<-g.Drained()
-	}
 	for _, r := range a.pipelines {
 		r.Drain(limited)
 	}
 	a.stopPipelines(ctx, 5*time.Second, func(string) bool { return true })
+	if g := a.current.Load(); g != nil { // after the pipelines, some of which make requests by its flows
+		g.Retire()
+		<-g.Drained()
+	}
 	a.closeClusters()
 	if a.adopter != nil {
 		a.adopter.Close()

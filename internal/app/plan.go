@@ -260,8 +260,9 @@ func overlap(a, b string) bool {
 }
 
 func (plan *Plan) modules(p *conf.Problems) {
-	resolve := func(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig {
-		return plan.cluster(name, n, p)
+	names := pipeline.Names{
+		Cluster: plan.cluster,
+		Flow:    func(name string, n *conf.Node) bool { return plan.builder.Flow(name, n) != nil },
 	}
 	reg := pipeline.Processors()
 	if admin := plan.Config.Admin; admin.Enabled {
@@ -270,7 +271,7 @@ func (plan *Plan) modules(p *conf.Problems) {
 		}
 	}
 	if !plan.Config.Pipeline.IsZero() {
-		plan.Pipelines = pipeline.Build(reg, plan.Config.Pipeline, resolve, p)
+		plan.Pipelines = pipeline.Build(reg, plan.Config.Pipeline, names, p)
 	}
 	for _, n := range plan.Config.Modules.Items() {
 		name := n.Get("name").Scalar()
@@ -283,11 +284,11 @@ func (plan *Plan) modules(p *conf.Problems) {
 			if !m.Enabled || m.Elasticsearch == "" {
 				continue
 			}
-			if c := resolve(m.Elasticsearch, n.Get("elasticsearch"), in); c != nil && c.Enabled && m.InitTemplate {
+			if c := plan.cluster(m.Elasticsearch, n.Get("elasticsearch"), in); c != nil && c.Enabled && m.InitTemplate {
 				plan.Templates = append(plan.Templates, pipeline.Template{Cluster: m.Elasticsearch, Prefix: c.IndexPrefix, Stream: m.stream()})
 			}
 		case "pipeline":
-			plan.Pipelines = append(plan.Pipelines, pipeline.BuildModule(reg, n, resolve, in)...)
+			plan.Pipelines = append(plan.Pipelines, pipeline.BuildModule(reg, n, names, in)...)
 		case "queue":
 			conf.Decode(n.Without("name"), &plan.Config.Queue, in)
 		case "":

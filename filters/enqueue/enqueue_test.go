@@ -1,0 +1,423 @@
+package enqueue
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"weir/elastic"
+	"weir/elastic/bulk"
+	"weir/flows"
+	"weir/internal/conf"
+	"weir/internal/obs"
+	"weir/queue"
+	"weir/queue/disk"
+	"weir/queue/message"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// queues opens queues of a manager.
+type queues struct {
+	manager *disk.Manager
+	options disk.Options
+}
+
+func (q queues) Open(name string) (queue.Queue, error) { return q.manager.Open(name, q.options) }
+
+// rig is a flow of one filter queue, at work.
+type rig struct {
+	*testing.T
+	filter  flows.Filter
+	blocks  queue.Consumer
+	passed  int
+	metrics *obs.Metrics
+}
+
+func newRig(t *testing.T, o disk.Options, shape func(*QueueConfig)) *rig {
+	t.Helper()
+	in, err := disk.AcquireInstance(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := disk.NewManager(in, obs.NewMetrics(), slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if err := errors.Join(m.Close(), in.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	q := queues{m, o}
+	c := Queue().Default()
+	c.QueueName = "writes"
+	if shape != nil {
+		shape(&c)
+	}
+	p := new(conf.Problems)
+	b := flows.NewBuilder(flows.NewRegistry(), p)
+	b.Provide("queues", "default", queue.Opener(q), nil)
+	r := &rig{T: t, filter: Queue().Build(b, c), metrics: obs.NewMetrics()}
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	f, _ := r.filter.(*enqueuer)
+	if err := f.Start(&flows.Runtime{Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Stop)
+	consumers, err := f.queue.Consumers(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.blocks = consumers[0]
+	return r
+}
+
+// Serve is the end of the flow.
+func (r *rig) Serve(x *flows.Exchange) error {
+	r.passed++
+	x.Reply(http.StatusOK, "", nil)
+	return nil
+}
+
+// ask sends a request through the filter and returns status and body of the answer.
+func (r *rig) ask(method, target, body string, fields ...string) (int, string) {
+	r.Helper()
+	x := flows.Explaining(method, target, fields...)
+	x.Request.Body.Replace([]byte(body))
+	if err := r.filter.Serve(x, r); err != nil {
+		e := elastic.AsError(err)
+		return e.Status, string(e.Body())
+	}
+	answer, err := x.Response.Body.Bytes(1 << 20)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return x.Response.Status, string(answer)
+}
+
+// messages returns what is in the queue.
+func (r *rig) messages(want int) []message.Message {
+	r.Helper()
+	var out []message.Message
+	for len(out) < want {
+		b, err := r.blocks.Peek(r.Context())
+		if err != nil {
+			r.Fatal(err)
+		}
+		for record := range b.Records() {
+			m, err := message.Parse(record)
+			if err != nil {
+				r.Fatalf("%v in %s", err, record)
+			}
+			out = append(out, m)
+		}
+		if err := r.blocks.Advance(); err != nil {
+			r.Fatal(err)
+		}
+	}
+	if len(out) != want {
+		r.Fatalf("%d messages, want %d", len(out), want)
+	}
+	return out
+}
+
+// result is an answer to a write.
+type result struct {
+	Index  string `json:"_index"`
+	ID     string `json:"_id"`
+	Result string
+	Status int
+	Error  struct{ Type string }
+}
+
+func parse[T any](t *testing.T, text string) (out T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return out
+}
+
+func TestOneDocument(t *testing.T) {
+	f := func(method, target string, status int, result string, wantTarget string) {
+		t.Helper()
+		r := newRig(t, disk.Options{}, nil)
+		got, body := r.ask(method, target, `{"a":1}`, "Content-Type", "application/json")
+		if got != status || !strings.Contains(body, `"result":"`+result+`"`) || !strings.HasPrefix(body, `{"_index":"a b","_id":"`) {
+			t.Errorf("%s %s: %d %s", method, target, got, body)
+		}
+		m := r.messages(1)[0]
+		id := parse[struct {
+			ID string `json:"_id"`
+		}](t, body).ID
+		if want := strings.ReplaceAll(wantTarget, "ID", id); m.Target != want || m.Method != method || string(m.Body) != `{"a":1}` {
+			t.Errorf("%s %s with %s in the queue, want %s", m.Method, m.Target, m.Body, want)
+		}
+	}
+	f("PUT", "/a%20b/_doc/1?routing=x&pretty", 201, "created", "/a%20b/_doc/1?routing=x")
+	f("PUT", "/a%20b/_create/1", 201, "created", "/a%20b/_create/1")
+	f("POST", "/a%20b/_doc", 201, "created", "/a%20b/_doc/ID?op_type=create")
+	f("POST", "/a%20b/_doc/?op_type=index&refresh=true", 201, "created", "/a%20b/_doc/ID?op_type=create&refresh=true")
+	f("POST", "/a%20b/_update/1", 200, "updated", "/a%20b/_update/1")
+	f("DELETE", "/a%20b/_doc/1?filter_path=_id", 200, "deleted", "/a%20b/_doc/1")
+}
+
+func TestOthersPass(t *testing.T) {
+	r := newRig(t, disk.Options{}, nil)
+	for _, target := range []string{"/a/_search", "/_cluster/health", "/a/_delete_by_query", "/a", "/a/_doc/1/x/y"} {
+		if status, _ := r.ask("POST", target, ""); status != 200 {
+			t.Errorf("%s: %d", target, status)
+		}
+	}
+	x := flows.NewReplay(flows.Replay{Queue: "writes"}, "PUT", "/a/_doc/1", "h", x().Request.ClientIP, "")
+	if err := r.filter.Serve(x, r); err != nil {
+		t.Error(err)
+	}
+	if r.passed != 6 {
+		t.Errorf("%d passed, want 6", r.passed)
+	}
+	other := flows.NewReplay(flows.Replay{Queue: "others"}, "PUT", "/a/_doc/1", "h", x.Request.ClientIP, "")
+	if err := r.filter.Serve(other, r); err != nil {
+		t.Error(err)
+	}
+	r.messages(1)
+}
+
+func x() *flows.Exchange { return flows.Explaining("GET", "/") }
+
+// A bulk is answered action by action, in the client's words, and what is in the queue has ids.
+func TestBulk(t *testing.T) {
+	r := newRig(t, disk.Options{}, nil)
+	body := "{\"index\":{}}\n{\"a\":1}\n{\"create\":{\"_index\":\"b\",\"_id\":\"7\"}}\n{\"a\":2}\n\n" +
+		"{\"delete\":{\"_id\":\"8\"}}\r\n{\"update\":{\"_id\":9,\"routing\":\"x\"}}\n{\"doc\":{\"delete\":1}}\n"
+	status, answer := r.ask("POST", "/a/_bulk?pipeline=p", body)
+	got := parse[struct {
+		Took   *int
+		Errors bool
+		Items  []map[string]result
+	}](t, answer)
+	if status != 200 || got.Took == nil || got.Errors || len(got.Items) != 4 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	id := got.Items[0]["index"].ID
+	want := []map[string]result{
+		{"index": {Index: "a", ID: id, Result: "created", Status: 201}}, {"create": {Index: "b", ID: "7", Result: "created", Status: 201}},
+		{"delete": {Index: "a", ID: "8", Result: "deleted", Status: 200}}, {"update": {Index: "a", ID: "9", Result: "updated", Status: 200}},
+	}
+	if diff := cmp.Diff(want, got.Items); diff != "" || len(id) < 20 {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+	m := r.messages(1)[0]
+	queued := `{"index":{"_id":"` + id + "\"}}\n{\"a\":1}\n{\"create\":{\"_index\":\"b\",\"_id\":\"7\"}}\n{\"a\":2}\n" +
+		"{\"delete\":{\"_id\":\"8\"}}\n{\"update\":{\"_id\":9,\"routing\":\"x\"}}\n{\"doc\":{\"delete\":1}}\n"
+	if diff := cmp.Diff(queued, string(m.Body)); diff != "" || m.Target != "/a/_bulk?pipeline=p" {
+		t.Errorf("%s in the queue (-want +got):\n%s", m.Target, diff)
+	}
+}
+
+func TestAccepted(t *testing.T) {
+	r := newRig(t, disk.Options{}, func(c *QueueConfig) { c.Answer = "accepted" })
+	if status, body := r.ask("PUT", "/a/_doc/1", "{}"); status != 202 || !strings.Contains(body, `"result":"accepted"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := r.ask("POST", "/a/_bulk", "{\"delete\":{\"_id\":\"8\"}}\n"); status != 200 || !strings.Contains(body, `"result":"accepted","status":202`) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestCompressedBulk(t *testing.T) {
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write([]byte("{\"delete\":{\"_id\":\"8\"}}\n"))
+	_ = z.Close()
+	r := newRig(t, disk.Options{}, nil)
+	if status, body := r.ask("POST", "/a/_bulk", zipped.String(), "Content-Encoding", "gzip"); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if m := r.messages(1)[0]; len(m.Fields) != 0 || string(m.Body) != "{\"delete\":{\"_id\":\"8\"}}\n" {
+		t.Errorf("%+v", m)
+	}
+	for coding, want := range map[string]int{"gzip": 400, "zstd": 415, "deflate": 400} {
+		if status, body := r.ask("POST", "/a/_bulk", "plain\n", "Content-Encoding", coding); status != want {
+			t.Errorf("%s: %d %s, want %d", coding, status, body, want)
+		}
+	}
+	if status, _ := r.ask("POST", "/a/_bulk", "x", "Content-Type", "application/smile"); status != 406 {
+		t.Errorf("smile: %d", status)
+	}
+}
+
+// What a node refuses as a whole is refused before any of it is in the queue.
+func TestBulkThatNodesRefuse(t *testing.T) {
+	r := newRig(t, disk.Options{}, func(c *QueueConfig) { c.MaxBytes = 1 << 10 })
+	long := strings.Repeat("{\"index\":{\"_index\":\"a\"}}\n{\"x\":\""+strings.Repeat("x", 600)+"\"}\n", 3)
+	f := func(target, tail string, want int, reason string) {
+		t.Helper()
+		if status, body := r.ask("POST", target, long+tail); status != want || !strings.Contains(body, reason) {
+			t.Errorf("%d %s, want %d %s", status, body, want, reason)
+		}
+	}
+	f("/_bulk", "{\"index\":{}}\n{}\n", 400, "Validation Failed: 4: index is missing;")
+	f("/_bulk", "{\"delete\":{\"_index\":\"a\"}}\n", 400, "Validation Failed: 4: id is missing;")
+	f("/_bulk", "{\"index\":{}}\n{}", 400, "index is missing")
+	f("/a/_bulk", "{\"index\":{}}\n{}", 400, "must be terminated by a newline")
+	f("/a/_bulk", "{\"frobnicate\":{}}\n{}\n", 400, "Malformed action/metadata line [7]")
+	f("/a/_bulk", "nothing\n", 400, "Malformed action/metadata line")
+	f("/a/_bulk?colour=red", "", 400, "request [/a/_bulk] contains unrecognized parameter: [colour]")
+	if status, body := r.ask("POST", "/a/_bulk", ""); status != 400 || !strings.Contains(body, "request body is required") {
+		t.Errorf("%d %s", status, body)
+	}
+	if s := r.filter.(*enqueuer).queue.Stats(); s.Put != 0 {
+		t.Errorf("%d messages in the queue", s.Put)
+	}
+}
+
+// manyActions returns a bulk of n actions of about 200 bytes.
+func manyActions(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "{\"index\":{\"_id\":\"%d\"}}\n{\"x\":%q}\n", i, strings.Repeat("x", 170))
+	}
+	return b.String()
+}
+
+func TestLongBulkIsSeveralMessages(t *testing.T) {
+	r := newRig(t, disk.Options{}, func(c *QueueConfig) { c.MaxBytes = 1 << 10 })
+	if status, body := r.ask("POST", "/a/_bulk", manyActions(12)); status != 200 || !strings.Contains(body, `"errors":false`) {
+		t.Fatalf("%d %s", status, body)
+	}
+	var whole []byte
+	for _, m := range r.messages(3) {
+		if len(m.Body) > 1<<10 {
+			t.Errorf("a message of %d bytes", len(m.Body))
+		}
+		whole = append(whole, m.Body...)
+	}
+	if string(whole) != manyActions(12) {
+		t.Errorf("the messages are not the bulk:\n%s", whole)
+	}
+}
+
+func TestActionThatIsTooLarge(t *testing.T) {
+	r := newRig(t, disk.Options{MaxRecord: 1 << 10}, nil)
+	large := "{\"index\":{\"_id\":\"large\"}}\n{\"x\":\"" + strings.Repeat("x", 2000) + "\"}\n"
+	status, body := r.ask("POST", "/a/_bulk", large+manyActions(9))
+	got := parse[struct {
+		Errors bool
+		Items  []map[string]result
+	}](t, body)
+	if status != 200 || !got.Errors || len(got.Items) != 10 || got.Items[0]["index"].Status != 413 {
+		t.Fatalf("%d %s", status, body)
+	}
+	for _, i := range got.Items[1:] {
+		if i["index"].Status != 201 {
+			t.Errorf("%+v", i)
+		}
+	}
+	if status, body := r.ask("POST", "/a/_bulk", large); status != 413 {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := r.ask("PUT", "/a/_doc/1", strings.Repeat("x", 2000)); status != 413 {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// A full queue refuses as a full node does; of a bulk, what is in the queue is not refused, and nothing overtakes.
+func TestFullQueue(t *testing.T) {
+	r := newRig(t, disk.Options{MaxBytes: 16 << 10, MaxRecord: 2 << 10, BlockSize: 2 << 10}, func(c *QueueConfig) { c.MaxBytes = 1 << 10 })
+	status, body := r.ask("POST", "/a/_bulk", manyActions(120))
+	got := parse[struct {
+		Errors bool
+		Items  []map[string]result
+	}](t, body)
+	if status != 200 || !got.Errors || len(got.Items) != 120 {
+		t.Fatalf("%d %s", status, body)
+	}
+	taken := 0
+	for n, i := range got.Items {
+		switch i["index"].Status {
+		case 201:
+			if taken++; taken != n+1 {
+				t.Errorf("action %d is taken behind one that is not", n)
+			}
+		case 429:
+		default:
+			t.Errorf("%+v", i)
+		}
+	}
+	if taken == 0 || taken == 120 {
+		t.Errorf("%d of 120 are taken", taken)
+	}
+	for _, target := range []string{"/a/_bulk", "/a/_doc/1"} {
+		const lines = 4
+		for status, body = r.ask("PUT", target, manyActions(lines)); status < 300 && taken < 1000; status, body = r.ask("PUT", target, manyActions(lines)) {
+			taken += lines
+		}
+		if status != 429 || !strings.Contains(body, "es_rejected_execution_exception") {
+			t.Errorf("%s: %d %s", target, status, body)
+		}
+	}
+	inQueue := 0
+	for r.filter.(*enqueuer).queue.Stats().Depth > 0 {
+		b, err := r.blocks.Peek(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for record := range b.Records() {
+			m, _ := message.Parse(record)
+			var s bulk.Scanner
+			for s.Reset(m.Body); s.Next(); {
+				inQueue++
+			}
+		}
+		_ = r.blocks.Advance()
+	}
+	if inQueue != taken {
+		t.Errorf("%d actions in the queue, clients were told of %d", inQueue, taken)
+	}
+}
+
+func TestSecretsStayOutOfTheQueue(t *testing.T) {
+	r := newRig(t, disk.Options{}, func(c *QueueConfig) { c.RequestHeaders = conf.Strings{"X-Team"} })
+	r.ask("PUT", "/a/_doc/1", "{}", "Authorization", "Basic c2VjcmV0", "Cookie", "sid=secret", "X-Api-Key", "secret", "es-secondary-authorization", "secret",
+		"X-Unknown", "secret", "X-Team", "blue", "X-Opaque-Id", "42", "Content-Type", "application/json")
+	if status, _ := r.ask("PUT", "/a/_doc/1?apikey=secret", "{}"); status != 400 {
+		t.Errorf("a parameter that is none of the API: %d", status)
+	}
+	m := r.messages(1)[0]
+	want := []message.Field{{Name: "X-Team", Value: "blue"}, {Name: "X-Opaque-Id", Value: "42"}, {Name: "Content-Type", Value: "application/json"}}
+	if diff := cmp.Diff(want, m.Fields); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+}
+
+func TestConfigurationThatCannotWork(t *testing.T) {
+	f := func(c QueueConfig, want string) {
+		t.Helper()
+		p := new(conf.Problems)
+		b := flows.NewBuilder(flows.NewRegistry(), p)
+		b.Provide("queues", "default", queue.Opener(queues{}), nil)
+		Queue().Build(b, c)
+		if err := p.Err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	f(QueueConfig{QueueName: "a/b"}, `queue name "a/b"`)
+	f(QueueConfig{QueueName: "a", RequestHeaders: conf.Strings{"Authorization"}}, "never put into a queue")
+	f(QueueConfig{QueueName: "a", RequestHeaders: conf.Strings{"Connection"}}, "about a connection")
+	f(QueueConfig{QueueName: "a", RequestHeaders: conf.Strings{"a b"}}, "not the name")
+}
+
+func TestStopWithoutStart(*testing.T) {
+	new(enqueuer).Stop()
+	new(retryLimiter).Stop()
+}

@@ -1,0 +1,346 @@
+// Package enqueue holds filters that put requests into queues, from where the processor queue_consumer makes them.
+//
+// It does not deliver anything, and nothing about the log is here. It trades an answer that knows what the cluster did for one
+// that comes although the cluster is away: what a client is told is that its write is on disk and will be made.
+package enqueue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/elastic"
+	"weir/elastic/api"
+	"weir/elastic/bulk"
+	"weir/flows"
+	"weir/internal/conf"
+	"weir/internal/obs"
+	"weir/internal/wire"
+	"weir/queue"
+	"weir/queue/disk"
+	"weir/queue/message"
+)
+
+// QueueConfig is the configuration of queue.
+type QueueConfig struct {
+	// Queue that requests are put into. A pipeline with the processor queue_consumer takes them from there.
+	QueueName string `conf:"queue_name,required"`
+	// What clients are told. done: what a cluster says that has done it, which is what they expect; accepted: the same with
+	// status 202 and result accepted, for those that know about it.
+	Answer string `conf:"answer" enum:"done,accepted"`
+	// Most bytes of a message. Longer bulks become several, of whole actions.
+	MaxBytes conf.Bytes `conf:"max_bytes" min:"1kb" max:"100mb"`
+	// Longest wait for the disk; then 503.
+	Wait conf.Duration `conf:"wait" min:"1ms" max:"10m"`
+	// Header fields that go with a request, besides Content-Type, X-Opaque-Id, User-Agent and those of traces. Fields that carry
+	// credentials are refused: they are never put into a queue.
+	RequestHeaders conf.Strings `conf:"request_headers"`
+}
+
+// keptFields are the header fields that go with a request in any case.
+var keptFields = []string{"content-type", "content-encoding", "x-opaque-id", "user-agent", "traceparent", "tracestate"}
+
+// enqueuer puts requests into a queue.
+type enqueuer struct {
+	config QueueConfig
+	fields []string // in small letters
+	outbox
+}
+
+var (
+	_ flows.Starter = (*enqueuer)(nil)
+	_ flows.Stopper = (*enqueuer)(nil)
+)
+
+// Queue declares the filter queue.
+func Queue() flows.Factory[QueueConfig] {
+	return flows.Factory[QueueConfig]{
+		Name: "queue", Family: "queue",
+		Summary: "Puts writes of documents (_bulk, index, create, update, delete) into a queue and answers them when they are on disk. " +
+			"All other requests pass, and so do those that come from that queue.",
+		Default: func() QueueConfig {
+			return QueueConfig{Answer: "done", MaxBytes: 1 << 20, Wait: conf.Duration(5 * time.Second)}
+		},
+		Build: func(b *flows.Builder, c QueueConfig) flows.Filter {
+			f := &enqueuer{config: c, fields: keptFields}
+			for _, name := range c.RequestHeaders {
+				switch {
+				case !wire.ValidToken([]byte(name)):
+					b.Errorf("request_headers", "%q is not the name of a header field", name)
+				case obs.RedactHeader(name, "x") != "x":
+					b.Errorf("request_headers", "the field %s carries credentials, which are never put into a queue", name)
+				case wire.HopByHop([]byte(name)):
+					b.Errorf("request_headers", "the field %s is about a connection, and goes no further", name)
+				default:
+					f.fields = append(f.fields[:len(f.fields):len(f.fields)], strings.ToLower(name))
+				}
+			}
+			if !f.build(b, c.QueueName) {
+				return nil
+			}
+			return f
+		},
+		Examples: []flows.Example{
+			{Title: "Writes are taken although the cluster is away", YAML: "- queue: {queue_name: writes}"},
+			{Title: "Only those to indices of logs", YAML: "- queue: {queue_name: logs, when: {index: \"logs-*\"}}"},
+		},
+	}
+}
+
+// Start implements flows.Starter.
+func (f *enqueuer) Start(rt *flows.Runtime) error { return f.start(rt) }
+
+// Stop implements flows.Stopper.
+func (f *enqueuer) Stop() { f.stop() }
+
+// Serve implements flows.Filter.
+func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
+	if x.Replay != nil && x.Replay.Queue == f.name {
+		return next.Serve(x)
+	}
+	call := x.Call()
+	switch call.Name {
+	case "bulk", "index", "create", "update", "delete":
+	default:
+		return next.Serve(x)
+	}
+	query, err := queryOf(x)
+	if err != nil {
+		return err
+	}
+	body, err := x.Request.Body.Bytes(math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	m := f.message(x, query)
+	ctx, cancel := context.WithTimeoutCause(f.life, f.config.Wait.Std(), errWait)
+	defer cancel()
+	if call.Name == "bulk" {
+		return f.bulk(ctx, x, m, body)
+	}
+	return f.document(ctx, x, m, body)
+}
+
+var errWait = errors.New("the request did not reach the disk in time")
+
+// message returns the message of x, without its body.
+func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
+	r := &x.Request
+	m := message.Message{
+		Time: x.Start, Method: string(r.Method), Target: string(r.Path), Host: string(r.Host), ClientIP: r.ClientIP, User: string(r.User),
+	}
+	if len(query) > 0 {
+		m.Target += "?" + string(query)
+	}
+	for _, field := range r.Header.Fields() {
+		for _, name := range f.fields {
+			if wire.EqualFold(field.Name, name) {
+				m.Fields = append(m.Fields, message.Field{Name: string(field.Name), Value: string(field.Value)})
+			}
+		}
+	}
+	return m
+}
+
+// shapeParams only say what an answer looks like, of which the client gets none and the consumer needs all.
+var shapeParams = []string{"pretty", "human", "error_trace", "filter_path", "format"}
+
+// keptParams are the parameters of the APIs whose requests are put into queues (documentation of Elasticsearch 7.17 to 9 and
+// OpenSearch 2 and 3).
+var keptParams = []string{
+	"pipeline", "refresh", "routing", "timeout", "type", "wait_for_active_shards", "require_alias", "require_data_stream", "op_type",
+	"version", "version_type", "if_seq_no", "if_primary_term", "retry_on_conflict", "lang", "batch_size", "list_executed_pipelines",
+}
+
+// queryOf returns the raw query that goes with x. Nodes refuse parameters that they do not know, so the client hears of those
+// now; and what is no parameter of the API, such as a key for a proxy in between, does not get into a queue.
+func queryOf(x *flows.Exchange) ([]byte, error) {
+	query := x.Request.Query
+	var refused string
+	var drop []string
+	api.EachParam(query, func(rawName, _ []byte) {
+		name := string(api.DecodeQuery(nil, rawName))
+		switch {
+		case slices.Contains(keptParams, name):
+		case slices.Contains(shapeParams, name), name == "_source" || strings.HasPrefix(name, "_source_"), name == "no_cache":
+			drop = append(drop, name)
+		case refused == "":
+			refused = name
+		}
+	})
+	if refused != "" {
+		return nil, elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception", "request [%s] contains unrecognized parameter: [%s]",
+			x.Request.Path, refused)
+	}
+	for _, name := range drop {
+		query = api.RemoveParam(nil, query, name)
+	}
+	return query, nil
+}
+
+// document puts the write of one document into the queue and answers it.
+func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, body []byte) error {
+	call := x.Call()
+	verb := verbOf(x)
+	done := item{verb: verb, index: string(api.DecodeSegment(nil, call.Index)), id: string(api.DecodeSegment(nil, call.Param("id")))}
+	if call.Param("id") == nil {
+		// The node would make an id, and another one if the request is made again. The query names the type of operation for the
+		// same reason: a second time is to be a conflict.
+		done.id, done.verb = rand.Text(), bulk.Create
+		path, query, _ := strings.Cut(m.Target, "?")
+		m.Target = strings.TrimRight(path, "/") + "/" + done.id + "?op_type=create"
+		if query = string(api.RemoveParam(nil, []byte(query), "op_type")); query != "" {
+			m.Target += "&" + query
+		}
+	}
+	m.Body = body
+	if err := f.keep(ctx, &m); err != nil {
+		return refusal(err)
+	}
+	f.reply(x, done.status(f.config.Answer), done.appendDocument(nil, f.config.Answer))
+	return nil
+}
+
+// verbOf returns what the request for one document does.
+func verbOf(x *flows.Exchange) bulk.Verb {
+	switch x.Call().Name {
+	case "create":
+		return bulk.Create
+	case "update":
+		return bulk.Update
+	case "delete":
+		return bulk.Delete
+	}
+	if op, _ := api.QueryValue(x.Request.Query, "op_type"); string(op) == "create" {
+		return bulk.Create
+	}
+	return bulk.Index
+}
+
+// reply answers as a node does. Clients of Elasticsearch look for the product's name on answers that tell of success.
+func (f *enqueuer) reply(x *flows.Exchange, status int, body []byte) {
+	x.Reply(status, "application/json", body)
+	x.Response.Header.Add(productName, productValue)
+}
+
+var productName, productValue = []byte("X-elastic-product"), []byte("Elasticsearch")
+
+// refusal returns the answer to a client whose request did not get into the queue, or not certainly.
+func refusal(err error) *elastic.Error {
+	switch {
+	case errors.Is(err, queue.ErrFull):
+		return &elastic.Error{
+			Status: http.StatusTooManyRequests, Type: "es_rejected_execution_exception", Reason: "the gateway's queue for writes is full",
+			RetryAfter: time.Second, Cause: err,
+		}
+	case errors.Is(err, queue.ErrTooLarge):
+		return &elastic.Error{
+			Status: http.StatusRequestEntityTooLarge, Type: "content_too_long_exception", Reason: "the request is larger than the gateway's queue takes",
+			Cause: err,
+		}
+	}
+	return &elastic.Error{
+		Status: http.StatusServiceUnavailable, Type: "queue_exception", Reason: "it is not known whether the request is in the gateway's queue",
+		Cause: err,
+	}
+}
+
+// outbox is the queue that a filter puts messages into.
+type outbox struct {
+	name   string
+	opener queue.Opener
+
+	queue    queue.Queue
+	logger   *slog.Logger
+	throttle *obs.Throttle
+	life     context.Context
+	end      context.CancelFunc
+
+	queued, refused, failed obs.Counter
+}
+
+// build checks the name of the queue and finds who opens it.
+func (o *outbox) build(b *flows.Builder, name string) bool {
+	if err := disk.ValidName(name); err != nil {
+		b.Errorf("queue_name", "%s", err)
+		return false
+	}
+	var ok bool
+	o.name = name
+	o.opener, ok = flows.Resource[queue.Opener](b, "queues", "default")
+	return ok
+}
+
+func (o *outbox) start(rt *flows.Runtime) error {
+	q, err := o.opener.Open(o.name)
+	if err != nil {
+		return err
+	}
+	messages := rt.Metrics.Counter("weir_queue_messages_total",
+		"Requests to be put into a queue: queued, refused because it was full, failed because it takes none of the size or the disk did not answer.",
+		"queue", "outcome")
+	o.queued, o.refused, o.failed = messages.With(o.name, "queued"), messages.With(o.name, "refused"), messages.With(o.name, "failed")
+	o.queue, o.logger = q, rt.Logger.With("queue", o.name)
+	o.throttle = obs.NewThrottle(o.logger, time.Minute)
+	o.life, o.end = context.WithCancel(context.Background())
+	return nil
+}
+
+func (o *outbox) stop() {
+	if o.queue == nil {
+		return
+	}
+	o.end()
+	o.throttle.Close()
+	if err := o.queue.Close(); err != nil {
+		o.logger.Error("the last requests that were put into a queue were not written", "error", err)
+	}
+	o.queue = nil
+}
+
+// put puts m into the queue. It is not on disk before flush.
+func (o *outbox) put(m *message.Message) error {
+	record, err := m.AppendTo(nil)
+	if err == nil {
+		err = o.queue.Put(record)
+	}
+	o.count(err)
+	return err
+}
+
+// count counts what became of a message.
+func (o *outbox) count(err error) {
+	switch {
+	case err == nil:
+		o.queued.Inc()
+	case errors.Is(err, queue.ErrFull):
+		o.refused.Inc()
+		o.throttle.Log(slog.LevelWarn, "refused", "requests are refused", "error", err)
+	default:
+		o.failed.Inc()
+		o.throttle.Log(slog.LevelWarn, "failed", "requests are not put into the queue", "error", err)
+	}
+}
+
+// flush waits until what was put is on disk.
+func (o *outbox) flush(ctx context.Context) error {
+	err := o.queue.Flush(ctx)
+	if err != nil {
+		o.throttle.Log(slog.LevelError, "flush", "requests did not reach the disk in time, and their clients are told so", "error", err)
+	}
+	return err
+}
+
+// keep puts m into the queue and waits until it is on disk.
+func (o *outbox) keep(ctx context.Context, m *message.Message) error {
+	if err := o.put(m); err != nil {
+		return err
+	}
+	return o.flush(ctx)
+}

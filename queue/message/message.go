@@ -1,0 +1,119 @@
+// Package message holds the form in which requests lie in queues: each is one line of JSON, which people can read with
+// `weir queue peek` and write with `weir queue import`.
+//
+// It does not decide what of a request is kept, nor what becomes of it. It trades some bytes for that line: a body is text in
+// it, or base64 if it is no UTF-8.
+package message
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+	"unicode/utf8"
+
+	"weir/internal/wire"
+)
+
+// A Field is a header field of a request.
+type Field struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// A Message is a request that waits in a queue.
+type Message struct {
+	Time     time.Time  // when the request came
+	Method   string     // GET, POST, …
+	Target   string     // path and query as they were sent
+	Host     string     // the client named; may be empty
+	ClientIP netip.Addr // the caller's; may be invalid
+	User     string     // that the caller named, unproven; may be empty
+	Fields   []Field    // header fields, in order
+	Body     []byte
+}
+
+// line is a Message as it is written.
+type line struct {
+	Time     time.Time   `json:"@timestamp,omitzero"`
+	Method   string      `json:"method"`
+	Target   string      `json:"target"`
+	Host     string      `json:"host,omitempty"`
+	ClientIP *netip.Addr `json:"client_ip,omitempty"`
+	User     string      `json:"user,omitempty"`
+	Fields   []Field     `json:"headers,omitempty"`
+	Body     string      `json:"body,omitempty"`
+	Binary   []byte      `json:"body_base64,omitempty"`
+}
+
+// AppendTo appends m as one line of JSON, without its end.
+func (m *Message) AppendTo(dst []byte) ([]byte, error) {
+	l := line{Time: m.Time.UTC().Truncate(time.Millisecond), Method: m.Method, Target: m.Target, Host: m.Host, User: m.User, Fields: m.Fields}
+	if m.ClientIP.IsValid() {
+		l.ClientIP = &m.ClientIP
+	}
+	if utf8.Valid(m.Body) {
+		l.Body = string(m.Body)
+	} else {
+		l.Binary = m.Body
+	}
+	out := bytes.NewBuffer(dst)
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(l); err != nil {
+		return dst, fmt.Errorf("write a request into a queue: %w", err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte{'\n'}), nil
+}
+
+// Parse reads what AppendTo wrote, or somebody else: what could not have come over a connection is an error.
+func Parse(record []byte) (Message, error) {
+	var l line
+	if err := json.Unmarshal(record, &l); err != nil {
+		return Message{}, fmt.Errorf("read a request of a queue: %w", err)
+	}
+	m := Message{
+		Time: l.Time, Method: l.Method, Target: l.Target, Host: l.Host, User: l.User, Fields: l.Fields, Body: l.Binary,
+	}
+	if l.ClientIP != nil {
+		m.ClientIP = *l.ClientIP
+	}
+	if l.Body != "" {
+		if l.Binary != nil {
+			return Message{}, errors.New("read a request of a queue: it has both body and body_base64")
+		}
+		m.Body = []byte(l.Body)
+	}
+	if reason := m.malformed(); reason != "" {
+		return Message{}, fmt.Errorf("read a request of a queue: %s", reason)
+	}
+	return m, nil
+}
+
+// malformed returns what no connection would have let through: bytes that would end a line of the request, above all.
+func (m *Message) malformed() string {
+	switch {
+	case !wire.ValidToken([]byte(m.Method)):
+		return fmt.Sprintf("the method %q is none", m.Method)
+	case len(m.Target) == 0 || m.Target[0] != '/':
+		return fmt.Sprintf("the target %q is no path", m.Target)
+	case m.Host != "" && !wire.ValidHost([]byte(m.Host)):
+		return fmt.Sprintf("the host %q is none", m.Host)
+	}
+	for _, c := range []byte(m.Target) {
+		if c <= ' ' || c == 0x7f {
+			return fmt.Sprintf("the target %q has a space or a control character", m.Target)
+		}
+	}
+	for _, f := range m.Fields {
+		if !wire.ValidToken([]byte(f.Name)) || !wire.ValidValue([]byte(f.Value)) {
+			return fmt.Sprintf("the header field %q has a malformed name or value", f.Name)
+		}
+		if wire.HopByHop([]byte(f.Name)) || wire.EqualFold([]byte(f.Name), "content-length") {
+			return fmt.Sprintf("the header field %s is about a connection, or follows from the body", f.Name)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,91 @@
+package message
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := Message{
+			Time:   time.UnixMilli(rapid.Int64Range(1, 1<<41).Draw(rt, "time")).UTC(),
+			Method: rapid.SampledFrom([]string{"PUT", "POST", "DELETE"}).Draw(rt, "method"),
+			Target: "/" + rapid.StringMatching(`[!-~é-ü<>&]*`).Draw(rt, "target"),
+			Host:   rapid.SampledFrom([]string{"", "es:9200", "[::1]:9200"}).Draw(rt, "host"),
+			User:   rapid.String().Draw(rt, "user"),
+			Body:   rapid.SliceOf(rapid.Byte()).Draw(rt, "body"),
+		}
+		if rapid.Bool().Draw(rt, "known") {
+			m.ClientIP = netip.AddrFrom4([4]byte{10, 0, 0, 1})
+		}
+		if rapid.Bool().Draw(rt, "text") {
+			m.Body = []byte(rapid.String().Draw(rt, "body as text"))
+		}
+		for range rapid.IntRange(0, 3).Draw(rt, "fields") {
+			m.Fields = append(m.Fields, Field{"X-A", rapid.StringMatching(`[ -~]*`).Draw(rt, "value")})
+		}
+		line, err := m.AppendTo([]byte("before"))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		line, ok := bytes.CutPrefix(line, []byte("before"))
+		if !ok || bytes.IndexByte(line, '\n') >= 0 {
+			rt.Fatalf("no line of its own: %q", line)
+		}
+		got, err := Parse(line)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(m, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			rt.Fatalf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A queue can be written by hand: nothing in it may become a second request, or half of one.
+func TestWhatIsNoRequest(t *testing.T) {
+	f := func(record, want string) {
+		t.Helper()
+		if _, err := Parse([]byte(record)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", record, err, want)
+		}
+	}
+	f(`no JSON`, "invalid character")
+	f(`{"target":"/"}`, "method")
+	f(`{"method":"GET X","target":"/"}`, "method")
+	f(`{"method":"GET","target":"a"}`, "no path")
+	f(`{"method":"GET","target":"/a b"}`, "space")
+	f(`{"method":"GET","target":"/a\r\nX: y"}`, "control character")
+	f(`{"method":"GET","target":"/","host":"a b"}`, "host")
+	f(`{"method":"GET","target":"/","headers":[{"name":"A","value":"b\r\nC: d"}]}`, `"A"`)
+	f(`{"method":"GET","target":"/","headers":[{"name":"A:","value":"b"}]}`, `"A:"`)
+	f(`{"method":"GET","target":"/","headers":[{"name":"Transfer-Encoding","value":"chunked"}]}`, "connection")
+	f(`{"method":"GET","target":"/","headers":[{"name":"Content-Length","value":"3"}]}`, "Content-Length")
+	f(`{"method":"GET","target":"/","body":"a","body_base64":"YQ=="}`, "both")
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"@timestamp":"2024-02-29T12:00:00Z","method":"PUT","target":"/a/_doc/1?x=y","host":"es","client_ip":"10.0.0.1","user":"u","headers":[{"name":"A","value":"b"}],"body":"{}"}`))
+	f.Add([]byte(`{"method":"POST","target":"/_bulk","body_base64":"/w=="}`))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		m, err := Parse(record)
+		if err != nil {
+			return
+		}
+		line, err := m.AppendTo(nil)
+		if err != nil {
+			t.Skip() // a time that JSON cannot have
+		}
+		again, err := Parse(line)
+		if err != nil || again.Target != m.Target || !bytes.Equal(again.Body, m.Body) {
+			t.Errorf("%s became %s: %v", record, line, err)
+		}
+	})
+}
