@@ -46,11 +46,7 @@ func (f *files) load() (*Plan, *conf.Problems) {
 // start runs a gateway over text.
 func start(t *testing.T, text string) (*App, *files) {
 	t.Helper()
-	f := &files{text: text}
-	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.DiscardHandler), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, f := launch(t, text)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -58,6 +54,17 @@ func start(t *testing.T, text string) (*App, *files) {
 			t.Errorf("shutdown: %v", err)
 		}
 	})
+	return a, f
+}
+
+// launch is start for those who shut the gateway down themselves.
+func launch(t *testing.T, text string) (*App, *files) {
+	t.Helper()
+	f := &files{text: text}
+	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.DiscardHandler), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return a, f
 }
 

@@ -1,0 +1,159 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/elastic/estest"
+)
+
+// queued is a configuration whose writes go through a queue. upstream is the cluster that they get to.
+func queued(t *testing.T, upstream string) string {
+	t.Helper()
+	return fmt.Sprintf(`
+path.data: %s
+entry: [{name: main, router: default, network: {binding: "127.0.0.1:0"}}]
+flow: [{name: writes, filter: [{queue: {queue_name: writes}}, {elasticsearch: {elasticsearch: up}}]}]
+router: [{name: default, default_flow: writes}]
+elasticsearch: [{name: up, endpoint: "%s"}]
+pipeline: [{name: writes, queue_consumer: {input_queue: writes, flow: writes}}]
+queue: {reserve: 0}
+admin: {enabled: false}
+limits: {drain: 10s}
+`, dataOf(t), upstream)
+}
+
+// write sends a write with credentials and returns status and body of the answer.
+func write(t *testing.T, addr, method, target, body string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr+target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.SetBasicAuth("somebody", "marked-secret")
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(answer)
+}
+
+// documents returns the bodies of the writes that reached c, but those that were answered with an error.
+func documents(c *estest.Cluster) []string {
+	var out []string
+	for _, call := range c.Calls() {
+		if call.Method == "PUT" && call.Status() < 300 {
+			out = append(out, string(call.Body))
+		}
+	}
+	return out
+}
+
+func wait(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !f(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// Writes are taken while the cluster is away, outlive the process and a reload, and arrive once, in their order.
+func TestWritesOutliveTheCluster(t *testing.T) {
+	one, two := estest.New(t, estest.Options{}), estest.New(t, estest.Options{})
+	away := one.Inject(estest.Fault{Method: "PUT", Status: http.StatusServiceUnavailable})
+	a, f := launch(t, queued(t, one.URL()))
+	send := func(n int) {
+		t.Helper()
+		if status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/1", fmt.Sprintf(`{"n":%d}`, n)); status != http.StatusCreated {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	send(1)
+	send(2)
+	if status, body := write(t, a.Addr("main"), "GET", "/", ""); status != 200 || !strings.Contains(body, "cluster_uuid") {
+		t.Errorf("a read: %d %s", status, body)
+	}
+	wait(t, "an attempt", func() bool { return one.Count("/i/*") > 0 })
+
+	data := dataOf(t)
+	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte("marked-secret")) {
+			t.Errorf("%s holds the caller's password", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := a.Shutdown(ctx); err != nil {
+		t.Fatalf("shutdown while the cluster is away: %v", err)
+	}
+	a, f = start(t, queued(t, one.URL()))
+	send(3)
+	f.set(queued(t, two.URL()))
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(4)
+	away.Remove()
+	wait(t, "the last write", func() bool { return len(documents(one))+len(documents(two)) >= 4 })
+	want := `{"n":1} {"n":2} {"n":3} {"n":4}`
+	if got := strings.Join(documents(two), " "); got != want {
+		t.Errorf("the cluster of the new configuration got %s, want %s", got, want)
+	}
+}
+
+// A process that ends delivers what it can: the flows are there until the consumers have ended.
+func TestShutdownDeliversQueuedWrites(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	hold := make(chan struct{})
+	c.Inject(estest.Fault{Method: "PUT", Hold: hold, Times: 1})
+	a, _ := launch(t, queued(t, c.URL()))
+	for n := range 5 {
+		write(t, a.Addr("main"), "PUT", fmt.Sprintf("/i/_doc/%d", n), `{}`)
+	}
+	wait(t, "the first write", func() bool { return c.Count("/i/*") > 0 })
+	ended := make(chan error, 1)
+	go func() { ended <- a.Shutdown(context.WithoutCancel(t.Context())) }()
+	wait(t, "the end", a.ending.Load)
+	close(hold)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := len(documents(c)); n != 5 {
+		t.Errorf("%d writes were delivered, want 5", n)
+	}
+}
+
+func TestQueueConsumerNeedsItsFlow(t *testing.T) {
+	f := &files{text: strings.Replace(queued(t, "http://127.0.0.1:1"), "flow: writes}}]", "flow: wirtes}}]", 1)}
+	_, problems := f.load()
+	if err := problems.Err(); err == nil || !strings.Contains(err.Error(), `no flow called "wirtes"; did you mean "writes"?`) {
+		t.Errorf("%v", err)
+	}
+}
