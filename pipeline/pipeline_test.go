@@ -129,8 +129,8 @@ func resolve(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig
 	return nil
 }
 
-// names knows the clusters of resolve, and the flow writes.
-var names = Names{resolve, func(name string, n *conf.Node) bool { return name == "writes" }}
+// names knows the clusters of resolve, and two flows.
+var names = Names{resolve, func(name string, _ *conf.Node) bool { return name == "writes" || name == "to_cluster" }}
 
 // plan makes a plan of json_indexing; params are further parameters in YAML.
 func (r *rig) plan(params string) *Plan {

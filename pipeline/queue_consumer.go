@@ -51,7 +51,7 @@ func QueueConsumer() Factory[QueueConsumerConfig] {
 		},
 		Examples: []Example{{
 			Title: "Make the writes that the filter queue has taken",
-			YAML:  "- {name: writes, queue_consumer: {input_queue: writes, flow: writes}}",
+			YAML:  "- {name: writes, queue_consumer: {input_queue: writes, flow: to_cluster}}",
 		}},
 	}
 }

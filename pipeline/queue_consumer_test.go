@@ -250,10 +250,6 @@ func TestRetryLimiterWithoutRoom(t *testing.T) {
 }
 
 func TestFlowThatIsNotThere(t *testing.T) {
-	_, problems := read(t, "- {name: a, queue_consumer: {input_queue: q, flow: nowhere}}")
-	if len(problems) != 0 {
-		t.Errorf("the builder of the flows reports it, not %q", problems)
-	}
 	r := newRig(t, estest.Options{})
 	r.env.Flows = func() *flows.Generation { return nil }
 	r.put(write(t, "PUT", "/logs/_doc/1", `{}`))

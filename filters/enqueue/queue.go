@@ -93,12 +93,6 @@ func Queue() flows.Factory[QueueConfig] {
 	}
 }
 
-// Start implements flows.Starter.
-func (f *enqueuer) Start(rt *flows.Runtime) error { return f.start(rt) }
-
-// Stop implements flows.Stopper.
-func (f *enqueuer) Stop() { f.stop() }
-
 // Serve implements flows.Filter.
 func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 	if x.Replay != nil && x.Replay.Queue == f.name {
@@ -277,7 +271,8 @@ func (o *outbox) build(b *flows.Builder, name string) bool {
 	return ok
 }
 
-func (o *outbox) start(rt *flows.Runtime) error {
+// Start implements flows.Starter.
+func (o *outbox) Start(rt *flows.Runtime) error {
 	q, err := o.opener.Open(o.name)
 	if err != nil {
 		return err
@@ -292,7 +287,8 @@ func (o *outbox) start(rt *flows.Runtime) error {
 	return nil
 }
 
-func (o *outbox) stop() {
+// Stop implements flows.Stopper.
+func (o *outbox) Stop() {
 	if o.queue == nil {
 		return
 	}

@@ -57,12 +57,6 @@ func RetryLimiter() flows.Factory[RetryLimiterConfig] {
 	}
 }
 
-// Start implements flows.Starter.
-func (f *retryLimiter) Start(rt *flows.Runtime) error { return f.start(rt) }
-
-// Stop implements flows.Stopper.
-func (f *retryLimiter) Stop() { f.stop() }
-
 // Serve implements flows.Filter.
 func (f *retryLimiter) Serve(x *flows.Exchange, next flows.Handler) error {
 	if x.Replay == nil || x.Replay.Attempts <= f.config.MaxRetryTimes {
