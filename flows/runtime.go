@@ -20,7 +20,17 @@ type Runtime struct {
 	Resources string
 
 	keeper *Keeper
-	kept   []string // keys that this generation holds
+	kept   []string        // keys that this generation holds
+	life   context.Context // see Life
+	end    context.CancelFunc
+}
+
+// Life returns a context that ends when the filters are stopped, which is when none of them serves an exchange any more.
+func (rt *Runtime) Life() context.Context {
+	if rt.life == nil {
+		return context.Background() // of a runtime without a generation
+	}
+	return rt.life
 }
 
 // A Keeper holds what survives a reload: caches, limiter cells, listeners, connections to nodes. A value is known by a
@@ -102,6 +112,7 @@ func (b *Builder) Generation(number uint64, routers map[string]*Router, rt *Runt
 	rt.keeper, rt.Resources = keeper, b.identity()
 	g := &Generation{Number: number, rt: rt, routers: routers, flows: b.flows, drained: make(chan struct{})}
 	g.life, g.retire = context.WithCancel(context.Background())
+	rt.life, rt.end = context.WithCancel(context.Background())
 	for _, f := range b.flows {
 		for _, l := range f.links {
 			g.filters = append(g.filters, l.filter)
@@ -170,6 +181,7 @@ func (g *Generation) stop() {
 		}
 	}
 	g.started = 0
+	g.rt.end()
 	g.rt.release()
 }
 

@@ -254,7 +254,6 @@ type outbox struct {
 	logger   *slog.Logger
 	throttle *obs.Throttle
 	life     context.Context
-	end      context.CancelFunc
 
 	queued, refused, failed obs.Counter
 }
@@ -283,7 +282,7 @@ func (o *outbox) Start(rt *flows.Runtime) error {
 	o.queued, o.refused, o.failed = messages.With(o.name, "queued"), messages.With(o.name, "refused"), messages.With(o.name, "failed")
 	o.queue, o.logger = q, rt.Logger.With("queue", o.name)
 	o.throttle = obs.NewThrottle(o.logger, time.Minute)
-	o.life, o.end = context.WithCancel(context.Background())
+	o.life = rt.Life()
 	return nil
 }
 
@@ -292,7 +291,6 @@ func (o *outbox) Stop() {
 	if o.queue == nil {
 		return
 	}
-	o.end()
 	o.throttle.Close()
 	if err := o.queue.Close(); err != nil {
 		o.logger.Error("the last requests that were put into a queue were not written", "error", err)

@@ -71,7 +71,6 @@ type requestLogging struct {
 	sampler  sampler
 	seen     atomic.Uint64 // exchanges, for the sampler
 	life     context.Context
-	end      context.CancelFunc
 
 	queued, refused, failed, skipped obs.Counter
 }
@@ -143,7 +142,7 @@ func (f *requestLogging) Start(rt *flows.Runtime) error {
 		return err
 	}
 	f.queue, f.throttle = q, obs.NewThrottle(f.logger, time.Minute)
-	f.life, f.end = context.WithCancel(context.Background())
+	f.life = rt.Life()
 	return nil
 }
 
@@ -152,7 +151,6 @@ func (f *requestLogging) Stop() {
 	if f.queue == nil {
 		return
 	}
-	f.end()
 	f.throttle.Close()
 	if err := f.queue.Close(); err != nil {
 		f.logger.Error("the last records of exchanges were not written", "error", err)

@@ -53,8 +53,11 @@ func parse(name string, text []byte) (*source, error) {
 // root is the top of the repository as seen from the folder in which tests run.
 const root = "../.."
 
-// ignored are the folders that are not the project's own, at any depth.
-var ignored = []string{".git", "node_modules", ".venv", "bin", "data", "log", "results"}
+// ignored are the folders that are not the project's own: some wherever they are, others in their place only, since packages
+// may have such a name.
+var ignored = []string{".git", "node_modules", ".venv"}
+
+var ignoredHere = []string{"bin", "data", "log", "bench/results"}
 
 // files returns the names of all files of the repository.
 var files = sync.OnceValues(func() ([]string, error) {
@@ -63,8 +66,12 @@ var files = sync.OnceValues(func() ([]string, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains(ignored, d.Name()):
-			return filepath.SkipDir
+		case d.IsDir():
+			rel, err := filepath.Rel(root, name)
+			if err == nil && (slices.Contains(ignored, d.Name()) || slices.Contains(ignoredHere, filepath.ToSlash(rel))) {
+				return filepath.SkipDir
+			}
+			return err
 		case d.Name() == ".git": // a file in a linked working tree
 		case d.Type().IsRegular():
 			rel, err := filepath.Rel(root, name)
