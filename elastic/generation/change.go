@@ -96,6 +96,9 @@ func (t *Tracker) Note(w *Write) {
 		names, known = expression(w.Call)
 		visible = true
 	default:
+		if w.revokes() {
+			t.revoked.Add(1)
+		}
 		// A setting, an alias, a mapping, a role: in force when it is acknowledged. Whom it concerns is not worked out.
 		visible = w.Call.Class == api.ClassAdmin
 	}
@@ -103,6 +106,23 @@ func (t *Tracker) Note(w *Write) {
 		names = nil
 	}
 	t.changed(names, visible)
+}
+
+// revokes tells whether the exchange may have taken rights from somebody.
+func (w *Write) revokes() bool {
+	return w.Call.Class == api.ClassAdmin && strings.HasPrefix(w.Call.Name, "security.") && !granting[w.Call.Name]
+}
+
+// granting are calls of the security plug-ins that give somebody credentials, or say who somebody is, and take nothing away. Kibana
+// makes them at each login.
+var granting = map[string]bool{
+	"security.activate_user_profile": true, "security.update_user_profile_data": true, "security.get_token": true,
+	"security.grant_api_key": true, "security.create_api_key": true, "security.clone_api_key": true,
+	"security.create_cross_cluster_api_key": true, "security.create_service_token": true, "security.delegate_pki": true,
+	"security.enroll_kibana": true, "security.enroll_node": true, "security.oidc_authenticate": true,
+	"security.oidc_prepare_authentication": true, "security.saml_authenticate": true, "security.saml_prepare_authentication": true,
+	"security.authtoken": true, "security.generate_obo_token": true, "security.generate_user_token": true,
+	"security.generate_user_token_legacy": true,
 }
 
 // refreshes tells whether a write is visible to searches once it is answered.

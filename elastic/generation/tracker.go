@@ -53,6 +53,7 @@ type Options struct {
 type Tracker struct {
 	began   time.Time // what times are counted from
 	metrics metrics
+	revoked atomic.Uint64 // how often rights may have been taken away
 	faults  *obs.Throttle
 	kick    chan struct{} // a scope waits for its first token
 	cancel  context.CancelFunc
@@ -82,6 +83,7 @@ type scopeKey struct {
 // A Scope is an index expression on one cluster. It is a counter of changes.
 type Scope struct {
 	key     scopeKey
+	tracker *Tracker
 	parts   []string      // of the expression, decoded
 	version atomic.Uint64 // changes seen
 	used    atomic.Int64
@@ -99,6 +101,7 @@ type Stamp struct {
 	scope   *Scope
 	began   time.Time
 	version uint64
+	revoked uint64
 	tokened bool // polls can prove that nothing changed since
 	dirty   bool
 	after   int64 // polls that began earlier do not know what the writes before the stamp made visible
@@ -109,6 +112,10 @@ func (s *Stamp) Known() bool { return s.scope != nil }
 
 // Changed tells whether a change was seen since the stamp was taken. It does not for the zero Stamp.
 func (s *Stamp) Changed() bool { return s.scope != nil && s.scope.version.Load() != s.version }
+
+// Revoked tells whether the cluster was told, since the stamp was taken, who may do what: users, roles, keys or tokens were
+// changed, so that who was given an answer then might not be now. Then Changed is true as well.
+func (s *Stamp) Revoked() bool { return s.scope != nil && s.scope.tracker.revoked.Load() != s.revoked }
 
 // Dirty tells whether a write that was seen before the stamp was taken may not have been visible to searches yet. What
 // they found may be outdated after Settle.
@@ -187,7 +194,10 @@ func (t *Tracker) Stamp(index, query []byte, every time.Duration) Stamp {
 	}
 	s.used.Store(now)
 	dirty := s.dirty.Load()
-	return Stamp{scope: s, began: t.began, version: s.version.Load(), tokened: s.proven.Load() > 0, dirty: now < dirty, after: dirty}
+	return Stamp{
+		scope: s, began: t.began, version: s.version.Load(), revoked: t.revoked.Load(), tokened: s.proven.Load() > 0,
+		dirty: now < dirty, after: dirty,
+	}
 }
 
 // resolution are the parameters that say what an index expression stands for.
@@ -211,7 +221,7 @@ func (t *Tracker) add(key scopeKey, now int64) *Scope {
 	if len(t.scopes) >= maxScopes {
 		t.drop()
 	}
-	s := &Scope{key: key, due: now}
+	s := &Scope{key: key, tracker: t, due: now}
 	expr := string(api.DecodeSegment(nil, []byte(key.index)))
 	for part := range strings.SplitSeq(expr, ",") {
 		if part != "" {

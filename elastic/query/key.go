@@ -112,6 +112,9 @@ type Verdict struct {
 	// Precomputable tells that the request asks for aggregations only, which OpenSearch 3 may take from the structure of
 	// an index; see Complete.
 	Precomputable bool
+	// Caller tells callers apart by what says who they are, under Options.Secret. It is zero if nothing does, or if it does not
+	// matter because everybody shares answers.
+	Caller [16]byte
 	// MaxAge bounds the age of a stored answer. It is below 0 when the request sets no bound.
 	MaxAge time.Duration
 	// Dropped identifies what is not in the key because it changes no complete answer. It may change a failure: give
@@ -199,6 +202,7 @@ type state struct {
 	arena    []byte // decoded parameters
 
 	callerMAC [sha256.Size]byte
+	named     bool // something says who asks
 }
 
 // maxState is the largest memory that goes back to the pool.
@@ -321,6 +325,9 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 		return why
 	}
 	s.addIdentity()
+	if s.named {
+		copy(v.Caller[:], s.callerMAC[:])
+	}
 
 	if s.args, s.arena, why = parseArgs(s.args, s.arena, r.RawQuery); why != "" {
 		return why
@@ -397,6 +404,7 @@ func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte
 		h, extra := k.hear(r, name)
 		if h == hearIdentity || h == hearAddress || extra {
 			s.identify(name, f)
+			s.named = s.named || h == hearIdentity
 		}
 		switch h {
 		case hearOrigin:
@@ -449,10 +457,11 @@ func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte
 
 // beginIdentity begins what the HMAC is taken over with what no header holds.
 func (k *Keyer) beginIdentity(s *state, r *Request) {
-	s.identity = s.identity[:0]
+	s.identity, s.named = s.identity[:0], false
 	if k.options.Identity == PerCredential {
 		s.identity = append(s.identity, 'c')
 		s.identity = appendPart(s.identity, r.Certificate)
+		s.named = len(r.Certificate) > 0
 	}
 	if k.options.ByAddress {
 		s.identity = append(s.identity, 'a')

@@ -87,13 +87,14 @@ func (fs *flights) stampedBy(f *flight, ask *generation.Ask, part int) {
 	f.ask, f.part = ask, part
 }
 
-// outdated tells whether a change was seen since the flight's request was sent.
-func (f *flight) outdated() bool {
+// outdated tells whether a change was seen since the flight's request was sent. If few tells that one of documents does not
+// matter yet, only one of rights does.
+func (f *flight) outdated(few bool) bool {
 	if f.ask == nil {
 		return false
 	}
 	stamp := f.ask.Stamp(f.part)
-	return stamp.Changed()
+	return stamp.Changed() && (!few || stamp.Revoked())
 }
 
 // A joiner is a request that an upstream call may answer.
@@ -118,7 +119,7 @@ func (fs *flights) join(key *query.Key, now time.Time, j joiner) (f *flight, lea
 	}
 	if f := s.open[*key]; f != nil {
 		age := now.Sub(f.begun)
-		if age < j.patience && (j.maxAge < 0 || age < j.maxAge) && (age < j.maxStale || !f.outdated()) {
+		if age < j.patience && (j.maxAge < 0 || age < j.maxAge) && !f.outdated(age < j.maxStale) {
 			fs.await(f)
 			return f, false
 		}

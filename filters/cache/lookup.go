@@ -136,7 +136,7 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 			}
 			l.hit(x, t, e, now)
 			return nil
-		case l.mayGive(t, e, now, l.stale.whileRevalidate):
+		case l.mayGive(t, e, now, l.stale.whileRevalidate) && l.trusts(t, e.age(now), now):
 			l.renew(x, next, t, e, now)
 			l.giveStale(x, t, e, now, detailRevalidate)
 			return nil
@@ -282,7 +282,7 @@ func (l *lookup) find(t *ticket) (e *Entry) {
 func (l *lookup) refusal(t *ticket, e *Entry, now time.Time) string {
 	age := e.age(now)
 	switch {
-	case l.outdated(e, age), e.left(now) <= 0 && !l.proven(e, now):
+	case l.outdated(e, age), e.left(now) <= 0 && !l.proven(e, now), !l.trusts(t, age, now):
 		return "stale"
 	case t.verdict.Refresh, t.verdict.MaxAge >= 0 && age > t.verdict.MaxAge:
 		return "request"
@@ -292,7 +292,28 @@ func (l *lookup) refusal(t *ticket, e *Entry, now time.Time) string {
 
 // outdated tells whether e, of that age, must not be given because of a change that was seen.
 func (l *lookup) outdated(e *Entry, age time.Duration) bool {
-	return e.stamp.Changed() && age > l.proof.MaxStale.Std()
+	return e.stamp.Changed() && (age > l.proof.MaxStale.Std() || e.stamp.Revoked())
+}
+
+// trusts tells whether the credentials of the ticket's request are good for an answer of that age.
+func (l *lookup) trusts(t *ticket, age time.Duration, now time.Time) bool {
+	ttl := l.proof.AuthTTL.Std()
+	return age <= ttl || ttl == 0 || t.verdict.Caller == [16]byte{} ||
+		l.shared.callers.accepted(callerID{t.verdict.Caller, t.cluster}, now.Add(-ttl))
+}
+
+// learn notes what the answer to x says of the credentials of the ticket's request.
+func (l *lookup) learn(x *flows.Exchange, t *ticket) {
+	if t.verdict.Caller == [16]byte{} || x.Trace.Outcome != flows.Upstream || x.Trace.Cluster != t.cluster {
+		return
+	}
+	id := callerID{t.verdict.Caller, t.cluster}
+	switch x.Response.Status {
+	case 200:
+		l.shared.callers.accept(id, t.asked)
+	case 401:
+		l.shared.callers.refuse(id)
+	}
 }
 
 // proven tells whether e may be given although its time is over, because nothing has changed.
@@ -525,6 +546,9 @@ func (l *lookup) call(x *flows.Exchange, next flows.Handler, t *ticket) error {
 	t.epoch, t.asked = l.shared.epoch.Load(), time.Now()
 	t.open, t.offered = true, false
 	err := next.Serve(x)
+	if err == nil {
+		l.learn(x, t)
+	}
 	if err == nil && l.keep != nil && !t.offered && x.Response.Answered() {
 		err = l.keep.offer(x, t)
 	}

@@ -23,6 +23,7 @@ import (
 type shared struct {
 	secret  []byte // keys the HMAC over credentials; of this process only
 	flights *flights
+	callers callers
 	tickets sync.Pool
 	stores  atomic.Pointer[[]*store]
 	faults  *obs.Throttle
@@ -101,6 +102,8 @@ func (s *shared) register(m *obs.Metrics) {
 		Set(func() float64 { return float64(s.flights.waiting.Load()) })
 	m.GaugeFunc("weir_cache_flights", "Upstream calls whose answers others may wait for.").
 		Set(func() float64 { return float64(s.flights.count()) })
+	m.GaugeFunc("weir_cache_callers", "Callers of which it is remembered when nodes have accepted their credentials last.").
+		Set(func() float64 { return float64(s.callers.count()) })
 }
 
 // show makes the gauges of the stores of a kind and a pool, which during a reload may be two.
