@@ -61,22 +61,28 @@ func (b *Builder) Condition(n *conf.Node, p *conf.Problems) Condition {
 	return ParseCondition(n, p)
 }
 
-// checkFlows looks for the word flow in a condition and in those that it is made of.
+// checkFlows looks for the word flow in a condition.
 func (b *Builder) checkFlows(n *conf.Node, p *conf.Problems) {
+	EachWord(n, "flow", func(v *conf.Node) {
+		for i := range max(1, len(v.Items())) {
+			if name := v.Item(i); name.Kind() == conf.Scalar && b.flows[name.Scalar()] == nil {
+				b.dangling("flow", name.Scalar(), slices.Collect(maps.Keys(b.flows)), name, p)
+			}
+		}
+	})
+}
+
+// EachWord calls f with what stands behind a word in a condition and in those that it is made of.
+func EachWord(n *conf.Node, word string, f func(v *conf.Node)) {
 	for _, item := range n.Items() {
-		b.checkFlows(item, p)
+		EachWord(item, word, f)
 	}
 	for _, key := range n.Keys() {
-		v := n.Get(key)
 		switch key {
+		case word:
+			f(n.Get(key))
 		case "all", "any", "not":
-			b.checkFlows(v, p)
-		case "flow":
-			for i := range max(1, len(v.Items())) {
-				if name := v.Item(i); name.Kind() == conf.Scalar && b.flows[name.Scalar()] == nil {
-					b.dangling("flow", name.Scalar(), slices.Collect(maps.Keys(b.flows)), name, p)
-				}
-			}
+			EachWord(n.Get(key), word, f)
 		}
 	}
 }
@@ -177,9 +183,7 @@ func checkWord(key, word string, n *conf.Node, p *conf.Problems) bool {
 			return true
 		}
 	case "class":
-		for c := api.ClassUnknown; c <= api.ClassAdmin; c++ {
-			known = append(known, c.String())
-		}
+		known = api.ClassNames()
 		if slices.Contains(known, word) {
 			return true
 		}
@@ -225,14 +229,12 @@ func unknownAPI(word string, n *conf.Node, p *conf.Problems) {
 	if n.FromVariable() {
 		return
 	}
-	names := make([]string, 0, api.Count)
-	for id := range uint16(api.Count) {
-		name := api.Name(id)
+	names := api.Names()
+	for _, name := range names {
 		if strings.HasSuffix(name, "."+word) {
 			q.Suggestion = name
 			return
 		}
-		names = append(names, name)
 	}
 	q.Suggestion, _ = conf.Nearest(word, names)
 }

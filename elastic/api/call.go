@@ -47,6 +47,15 @@ func Name(id uint16) string {
 	return apis[id].name
 }
 
+// Names returns the names of all APIs, "unknown" the first. It is for reading configuration.
+func Names() []string {
+	names := make([]string, Count)
+	for id := range names {
+		names[id] = Name(uint16(id))
+	}
+	return names
+}
+
 // ClassOf returns the class of the API with the given number, ClassUnknown for 0 and for numbers not below Count.
 func ClassOf(id uint16) Class {
 	if int(id) >= Count {

@@ -1,6 +1,9 @@
 package api
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Class groups APIs by what they do to a cluster, for limits, logs and metrics.
 type Class uint8
@@ -19,6 +22,15 @@ var classNames = [...]string{"unknown", "search", "cursor", "write", "inspect", 
 
 // String returns the class in lower case, as metric labels and configuration spell it.
 func (c Class) String() string { return classNames[c] }
+
+// ClassNames returns the names of all classes. It is for reading configuration.
+func ClassNames() []string { return slices.Clone(classNames[:]) }
+
+// ParseClass returns the class of a name, false when there is none.
+func ParseClass(name string) (Class, bool) {
+	i := slices.Index(classNames[:], name)
+	return Class(max(i, 0)), i >= 0
+}
 
 // Idempotency says when a request may be sent a second time. All classes may be repeated when nothing of the request left
 // this process.

@@ -161,7 +161,10 @@ func (a *assembly) addLimit(n *conf.Node, i int) {
 	a.indices = a.indices || len(c.Index) > 0
 	when := ""
 	if !c.When.IsZero() {
-		warnIndex(a.p, c.When)
+		flows.EachWord(c.When, "index", func(v *conf.Node) { // a request evades it by naming the index together with another one
+			a.p.Warnf(v, "the condition holds only if every index of the request matches; "+
+				"for a limit on all requests that may touch an index write index beside when")
+		})
 		if l.when = a.b.Condition(c.When, a.p); l.when != nil {
 			when = l.when.String()
 		}
@@ -261,7 +264,7 @@ func (a *assembly) shape(n *conf.Node, l *limit, b *budget, amount float64, per 
 		b.reason = "[" + l.name + "] " + rate + " exceeded; retry in "
 	}
 	b.policy = policyOf(l.quoted, atOnce, max(time.Second, b.rested(0)), quotaUnits[l.unit])
-	b.nextSecond = a.refusal(l, b, Decision{Wait: time.Second}).Prepared()
+	b.nextSecond = a.refusal(l, b, time.Second).Prepared()
 }
 
 // addOverrides adds the budgets of single keys.
@@ -313,22 +316,6 @@ func noGroup(p *conf.Problems, n *conf.Node, re conf.Regexp, group string) {
 	names := slices.DeleteFunc(slices.Clone(re.SubexpNames()), func(s string) bool { return s == "" })
 	q := p.Errorf(n, "the pattern %q has no group called %q, which is written (?P<%s>…)", re.String(), group, group)
 	q.Suggestion, _ = conf.Nearest(group, names)
-}
-
-// warnIndex warns of conditions on the index, which a request evades by naming the index together with another one.
-func warnIndex(p *conf.Problems, n *conf.Node) {
-	for _, item := range n.Items() {
-		warnIndex(p, item)
-	}
-	for _, key := range n.Keys() {
-		switch key {
-		case "index":
-			p.Warnf(n.Get(key), "the condition holds only if every index of the request matches; "+
-				"for a limit on all requests that may touch an index write index beside when")
-		case "all", "any", "not":
-			warnIndex(p, n.Get(key))
-		}
-	}
 }
 
 // tellApart refuses names that stand twice, and makes limits different that are configured the same.

@@ -67,13 +67,10 @@ func (l *limit) appendRateLimit(dst []byte, remaining, reset int64) []byte {
 	return strconv.AppendInt(dst, reset, 10)
 }
 
-// describe returns what is told of a decision: how many units remain, and in how many seconds the whole burst is there
+// describe returns what is told of a request that passes: how many units remain, and in how many seconds the whole burst is there
 // again or, without any left, the next request passes.
 func (b *budget) describe(d Decision) (remaining, reset int64) {
-	switch {
-	case !d.OK:
-		return 0, max(1, seconds(d.Wait))
-	case d.Remaining == 0:
+	if d.Remaining == 0 {
 		return 0, max(1, seconds(time.Duration(b.interval)))
 	}
 	return d.Remaining, seconds(b.rested(d.Remaining))
@@ -116,18 +113,17 @@ func (f *rateLimit) addFields(x *flows.Exchange, s *scratch) {
 	}
 }
 
-// refusalFields returns what a refusal tells of its limit.
-func (f *rateLimit) refusalFields(l *limit, b *budget, d Decision) []wire.Field {
-	remaining, reset := b.describe(d)
+// refusalFields returns what a refusal tells of its limit, of which nothing is left for so many seconds.
+func (f *rateLimit) refusalFields(l *limit, b *budget, reset int64) []wire.Field {
 	var out []wire.Field
 	if f.style.draft {
 		out = append(out, wire.Field{Name: policyName, Value: b.policy},
-			wire.Field{Name: rateLimitName, Value: l.appendRateLimit(nil, remaining, reset)})
+			wire.Field{Name: rateLimitName, Value: l.appendRateLimit(nil, 0, reset)})
 	}
 	if f.style.legacy {
 		number := func(n int64) []byte { return strconv.AppendInt(nil, n, 10) }
 		out = append(out, wire.Field{Name: legacyLimitName, Value: number(b.burst)},
-			wire.Field{Name: legacyRemainingName, Value: number(remaining)}, wire.Field{Name: legacyResetName, Value: number(reset)})
+			wire.Field{Name: legacyRemainingName, Value: number(0)}, wire.Field{Name: legacyResetName, Value: number(reset)})
 	}
 	return out
 }

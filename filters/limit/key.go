@@ -217,26 +217,25 @@ const (
 // appendIdentity appends who calls: the user, else the id of the API key, else the address.
 func appendIdentity(dst []byte, x *flows.Exchange) []byte {
 	if len(x.Request.User) > 0 {
-		dst = binary.AppendUvarint(dst, uint64(1+len(x.Request.User)))
-		return append(append(dst, identityUser), x.Request.User...)
+		return appendWho(dst, identityUser, x.Request.User)
 	}
-	at := len(dst)
-	if dst = appendAPIKey(dst, x); dst[at] > 0 {
-		var room [1024]byte
-		id, _ := cutPart(append(room[:0], dst[at:]...))
-		dst = binary.AppendUvarint(dst[:at], uint64(1+len(id)))
-		return append(append(dst, identityAPIKey), id...)
+	var room [1024]byte
+	if id := flows.APIKeyID(room[:0], x.Request.Header.Get("authorization")); len(id) > 0 {
+		return appendWho(dst, identityAPIKey, id)
 	}
-	s := selector{kind: byIP, bits4: 32, bits6: networkOf6}
-	dst = s.appendAddr(dst[:at], x.Request.ClientIP)
-	if dst[at] == 0 {
-		return dst
+	addr := callerAddr.appendAddr(room[:0], x.Request.ClientIP)
+	if addr[0] == 0 {
+		return append(dst, 0)
 	}
-	n := dst[at]
-	dst = append(dst, 0)
-	copy(dst[at+2:], dst[at+1:])
-	dst[at], dst[at+1] = n+1, identityAddr
-	return dst
+	return appendWho(dst, identityAddr, addr[1:])
+}
+
+// callerAddr is the selector of the addresses by which callers are told apart.
+var callerAddr = selector{kind: byIP, bits4: 32, bits6: networkOf6}
+
+// appendWho appends the part of a key that is a caller of a kind.
+func appendWho[T []byte | string](dst []byte, kind byte, who T) []byte {
+	return append(append(binary.AppendUvarint(dst, uint64(1+len(who))), kind), who...)
 }
 
 // cookie returns the value of the first cookie of a name (RFC 6265 section 5.4), or nil.
@@ -270,14 +269,13 @@ func (s *selector) appendValue(dst []byte, text string) ([]byte, error) {
 		}
 		return binary.BigEndian.AppendUint16(append(dst, 2), id), nil
 	case byClass:
-		for c := api.ClassUnknown; c <= api.ClassAdmin; c++ {
-			if c.String() == text {
-				return append(dst, 1, byte(c)), nil
-			}
+		c, ok := api.ParseClass(text)
+		if !ok {
+			return dst, fmt.Errorf("%q is no class of APIs", text)
 		}
-		return dst, fmt.Errorf("%q is no class of APIs", text)
+		return append(dst, 1, byte(c)), nil
 	case byIdentity:
-		return s.appendWho(dst, text)
+		return appendIdentityValue(dst, text)
 	case byHost:
 		return appendPart(dst, wire.AppendHostName(nil, []byte(text))), nil
 	case byNothing:
@@ -286,21 +284,20 @@ func (s *selector) appendValue(dst []byte, text string) ([]byte, error) {
 	return appendPart(dst, text), nil
 }
 
-// appendWho appends an identity as the configuration writes it: user:ann, api_key:ID or an address.
-func (s *selector) appendWho(dst []byte, text string) ([]byte, error) {
+// appendIdentityValue appends an identity as the configuration writes it: user:ann, api_key:ID or an address.
+func appendIdentityValue(dst []byte, text string) ([]byte, error) {
 	what, name, _ := strings.Cut(text, ":")
 	switch what {
 	case "user":
-		return appendPart(dst, string(identityUser)+name), nil
+		return appendWho(dst, identityUser, name), nil
 	case "api_key":
-		return appendPart(dst, string(identityAPIKey)+name), nil
+		return appendWho(dst, identityAPIKey, name), nil
 	}
-	addr := selector{kind: byIP, bits4: 32, bits6: networkOf6}
-	part, err := addr.appendValue(nil, text)
+	addr, err := callerAddr.appendValue(nil, text)
 	if err != nil {
 		return dst, fmt.Errorf("%q is no identity: write user:NAME, api_key:ID or an address", text)
 	}
-	return appendPart(dst, string(identityAddr)+string(part[1:])), nil
+	return appendWho(dst, identityAddr, addr[1:]), nil
 }
 
 // cutPart takes the first part of a key.

@@ -675,7 +675,7 @@ func (f *rateLimit) refuseCharge(x *flows.Exchange, s *scratch, i int) error {
 		return f.refuse(x, s, t.limit, t.budget.nextSecond)
 	}
 	if f.config.Mode == "enforce" {
-		return f.refuse(x, s, t.limit, f.refusal(t.limit, t.budget, d))
+		return f.refuse(x, s, t.limit, f.refusal(t.limit, t.budget, d.Wait))
 	}
 	return f.refuse(x, s, t.limit, nil)
 }
@@ -708,12 +708,12 @@ func (f *rateLimit) logRefusal(x *flows.Exchange, l *limit, what string) {
 	f.logs.Log(slog.LevelWarn, l.name, what, "limit", l.name, "api", x.Call().String(), "client", x.Request.ClientIP)
 }
 
-// refusal is the answer to a request that has to wait, in whole seconds, at least one.
-func (f *rateLimit) refusal(l *limit, b *budget, d Decision) *elastic.Error {
-	wait := max(1, seconds(d.Wait))
+// refusal is the answer to a request that has to wait for so long: it says so in whole seconds, at least one.
+func (f *rateLimit) refusal(l *limit, b *budget, d time.Duration) *elastic.Error {
+	wait := max(1, seconds(d))
 	e := &elastic.Error{
 		Status: l.status, Type: f.config.Type, Reason: b.reason, RetryAfter: time.Duration(wait) * time.Second,
-		Fields: f.refusalFields(l, b, Decision{Wait: d.Wait}),
+		Fields: f.refusalFields(l, b, wait),
 	}
 	if l.message == "" {
 		e.Reason += strconv.FormatInt(wait, 10) + "s"

@@ -59,16 +59,17 @@ func (u unit) price(x *flows.Exchange) (int64, moment) {
 	case responseBytes, took:
 		return 0, after
 	case bulkDocs:
-		switch x.Call().Name {
-		case "bulk", "bulk_stream":
+		if sourceOf(x.Call()) == inActions {
 			return 1, withBody
+		}
+		switch x.Call().Name {
 		case "index", "create", "update", "delete":
 			return 1, atOnce
 		}
 		return 0, never
 	case searches:
 		switch call := x.Call(); {
-		case call.Name == "msearch", call.Name == "msearch_template", call.Name == "fleet.msearch":
+		case sourceOf(call) == inSearches:
 			return 1, withBody
 		case call.Class == api.ClassSearch:
 			return 1, atOnce
@@ -130,9 +131,10 @@ func (c *Costs) DecodeConf(n *conf.Node, p *conf.Problems) {
 	}
 	c.all, c.byAPI = 1, map[string]int64{}
 	for _, name := range n.Keys() {
-		if !knownCall(name) {
+		known := append(api.ClassNames(), api.Names()...)
+		if !slices.Contains(known, name) {
 			q := p.Errorf(n.Get(name), "%q is neither an API nor a class of APIs", name)
-			q.Suggestion, _ = conf.Nearest(name, callNames())
+			q.Suggestion, _ = conf.Nearest(name, known)
 			continue
 		}
 		c.byAPI[name] = readCost(n.Get(name), p)
@@ -157,27 +159,6 @@ func readCost(n *conf.Node, p *conf.Problems) int64 {
 		p.Errorf(n, "a cost is between 0 and %d, found %d", mostCost, cost)
 	}
 	return min(max(cost, 0), mostCost)
-}
-
-func knownCall(name string) bool {
-	_, known := api.ID(name)
-	return known || name == api.Name(0) || slices.Contains(classNames(), name)
-}
-
-func classNames() []string {
-	var names []string
-	for c := api.ClassUnknown; c <= api.ClassAdmin; c++ {
-		names = append(names, c.String())
-	}
-	return names
-}
-
-func callNames() []string {
-	names := classNames()
-	for id := range uint16(api.Count) {
-		names = append(names, api.Name(id))
-	}
-	return names
 }
 
 // String returns the costs as the configuration writes them, and "" where there are none.
