@@ -273,6 +273,9 @@ func stats(r *request) (answer, error) {
 		return answer{}, err
 	}
 	nodes := r.c.runningNodes()
+	if len(nodes) == 0 {
+		nodes = []*Node{r.node} // which is stopping
+	}
 	perIndex := object{}
 	var allPrimaries, all copyStats
 	total, successful := 0, 0

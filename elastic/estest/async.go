@@ -268,8 +268,12 @@ func asyncStatus(r *request) (answer, error) {
 		shards = s.progress(r.now).object("_shards")
 	}
 	o := object{
-		{"id", s.id}, {"is_running", running}, {"is_partial", running || s.failure != nil},
-		{"start_time_in_millis", s.begun.UnixMilli()}, {"expiration_time_in_millis", s.expires.UnixMilli()}, {"_shards", shards},
+		{"id", s.id},
+		{"is_running", running},
+		{"is_partial", running || s.failure != nil},
+		{"start_time_in_millis", s.begun.UnixMilli()},
+		{"expiration_time_in_millis", s.expires.UnixMilli()},
+		{"_shards", shards},
 	}
 	if !running {
 		status := 200

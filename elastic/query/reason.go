@@ -35,7 +35,10 @@ const (
 	ReasonSampler        Reason = "sampler"
 	ReasonRandom         Reason = "random-score"
 	ReasonWrapper        Reason = "wrapper"
-	ReasonStatement      Reason = "statement" // in SQL or PPL, that may change something
+	ReasonStatement      Reason = "statement"       // in SQL or PPL, that may change something
+	ReasonAsyncArguments Reason = "async-arguments" // of an async search, that nodes may refuse or that cannot be read
+	ReasonAsyncKept      Reason = "async-kept"      // an async search that is to be kept on the node when it is over
+	ReasonAsyncID        Reason = "async-id"        // an async search of which it is not known what it searches for
 )
 
 // Why an answer may live for its time only: no counter of the indices named can prove it fresh.
@@ -66,4 +69,5 @@ const (
 	ReasonError         Reason = "error"
 	ReasonCursor        Reason = "cursor"
 	ReasonClusters      Reason = "clusters"
+	ReasonRunning       Reason = "running" // an async search that is not over
 )

@@ -34,6 +34,7 @@ type Config struct {
 	Key   KeyConfig   `conf:",inline"`
 	Stale StaleConfig `conf:",inline"`
 	Proof ProofConfig `conf:",inline"`
+	Async AsyncConfig `conf:",inline"`
 
 	Stored StoredConfig `conf:",inline"`
 }
@@ -52,6 +53,7 @@ func Cache() flows.Factory[Config] {
 			return Config{
 				TTL: conf.Duration(defaultTTL), NowTTL: conf.Duration(defaultTTL), Store: "otter", MaxBytes: defaultMaxBytes,
 				MaxEntries: defaultMaxItems, MaxEntry: defaultMaxEntry, Key: defaultKey(), Stale: defaultStale(), Proof: defaultProof(),
+				Async: defaultAsync(),
 			}
 		},
 		Build: func(b *flows.Builder, c Config) flows.Filter {
@@ -68,6 +70,7 @@ func Cache() flows.Factory[Config] {
 			f := &cache{
 				lookup: lookup{
 					options: o, pass: setOf(c.Pass), flow: b.FlowName(), least: -1, most: -1, stale: c.Stale.build(), proof: c.Proof,
+					async: c.Async,
 				},
 				storing: newStoring(b, c.TTL, c.NowTTL, -1, c.MaxEntry, c.Stored.Tags, l),
 			}

@@ -45,13 +45,13 @@ func TestConfiguration(t *testing.T) {
 	f(`{get_cache: {}}`)
 	f(`{set_cache: {}}`)
 	f(`{cache: {}}`)
-	f(`{name: a, type: get_cache, parameters: {pass_patterns: ["_cat", "scroll"], hash_factor: {header: ["*"], path: true, query_args: [id], must_cache: {method: [GET], path: [_search, _async_search]}}}}`,
+	f(`{name: a, type: get_cache, parameters: {pass_patterns: ["_cat", "scroll"], hash_factor: {header: ["*"], path: true, query_args: [id], must_cache: {method: [GET], path: [_search, _async_search, _mget]}}}}`,
 		"warning pass_patterns were looked for anywhere in the URL", "warning hash_factor.header named all",
-		"warning hash_factor.query_args named all", "warning what must_cache names was cached whatever else held", "warning must_cache names _async_search, which is never cached")
+		"warning hash_factor.query_args named all", "warning what must_cache names was cached whatever else held", "warning must_cache names _mget, which is never cached")
 	f(`{get_cache: {hash_factor: {path: true, body: true, must_cache: {path: [_search]}}}}`, "warning what must_cache names was cached whatever else held")
 	f(`{name: a, type: set_cache}`)
 	f(`{set_cache: {cache_type: ristretto, cache_ttl: 30s, async_search_cache_ttl: 30m, min_response_size: 100, max_response_size: 1024000, max_cached_item: 1000, max_cached_size: 1000000000}}`,
-		"warning \"async_search_cache_ttl\" is deprecated: async searches pass the cache by")
+		"warning \"async_search_cache_ttl\" is deprecated: async searches share answers with _search")
 	f(`{set_cache: {min_response_size: -1, max_response_size: -1}}`)
 	f(`{set_cache: {cache_type: memory}}`)
 	f(`{set_cache: {cache_type: ccache}}`, "warning there is no ccache here")

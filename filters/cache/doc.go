@@ -1,7 +1,7 @@
 // Package cache holds the filters that keep the answers to searches: get_cache and set_cache, which stand above and below
 // the upstream filter of a flow, and cache, which is both in one.
 //
-// They keep _search, _count and the searches of _msearch only, in the memory of the process, and only answers of which it is certain that every
+// They keep _search, _count, the searches of _msearch and async searches only, in the memory of the process, and only answers of which it is certain that every
 // shard has its part in them (see package query). They are not a cache for HTTP: neither ETag nor Expires is looked at,
 // since nodes send none. An answer is the truth as of its Age. Package generation says whether its indices have changed since:
 // then it is not given any more, and while they have not, it may be given beyond its time to live.

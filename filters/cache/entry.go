@@ -141,17 +141,19 @@ var (
 // give makes e the response of x, in its compressed form if there is one and compressed is set. Nodes send no Vary although
 // they heed Accept-Encoding; caches between the gateway and the client need it.
 func (e *Entry) give(x *flows.Exchange, compressed bool) {
-	compressed = compressed && e.gzip != nil
-	if compressed {
-		x.Reply(e.status, "", e.gzip)
+	if compressed && e.gzip != nil {
+		e.reply(x, e.gzip)
+		x.Response.Header.Add(contentEncoding, codingGzip)
 	} else {
-		x.Reply(e.status, "", e.body)
+		e.reply(x, e.body)
 	}
+}
+
+// reply makes body, which is a form of e, the response of x.
+func (e *Entry) reply(x *flows.Exchange, body []byte) {
+	x.Reply(e.status, "", body)
 	for i := range e.fields {
 		x.Response.Header.Add(e.fields[i].Name, e.fields[i].Value)
-	}
-	if compressed {
-		x.Response.Header.Add(contentEncoding, codingGzip)
 	}
 	x.Response.Header.Add(varyName, acceptEncoding)
 	if id := x.Request.Header.Get("x-opaque-id"); id != nil {

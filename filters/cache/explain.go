@@ -151,6 +151,7 @@ func (l *lookup) explain(x *flows.Exchange, cluster string) Explanation {
 		}
 	default:
 		e = probe.explainSearch(x, &t, &t.request)
+		e.API = x.Call().String()
 	}
 	return e
 }
@@ -188,7 +189,7 @@ func (l *lookup) explainSearch(x *flows.Exchange, t *ticket, r *query.Request) E
 
 // sentences say why a request passes the cache by.
 var sentences = map[query.Reason]string{
-	query.ReasonAPI:            "only the answers to _search, _msearch and _count are kept, and to what also names",
+	query.ReasonAPI:            "only the answers to _search, _msearch, _count and async searches are kept, and to what also names",
 	query.ReasonMethod:         "only GET and POST are answered from the cache",
 	query.ReasonNoCache:        "the caller says no_cache",
 	query.ReasonRequestCache:   "the caller says request_cache=false",
@@ -217,6 +218,9 @@ var sentences = map[query.Reason]string{
 	query.ReasonRandom:         "its random_score has no seed and field, so that the answer differs each time",
 	query.ReasonWrapper:        "it hides a query in a wrapper",
 	query.ReasonStatement:      "its statement is not sure to only read",
+	query.ReasonAsyncArguments: "its parameters cannot be read, or nodes may refuse it as an async search",
+	query.ReasonAsyncKept:      "its answer is to be kept on the node, under an id; async_ids: not_needed says that it need not",
+	query.ReasonAsyncID:        "it asks for an async search; the answer is kept if this caller began the search here, and it has not run for too long",
 	reasonPass:                 "the configuration keeps it out of the cache",
 	reasonPath:                 "nodes read its path in another spelling differently",
 	reasonCoding:               "its client refuses plain answers",

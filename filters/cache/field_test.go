@@ -57,7 +57,7 @@ func TestCursorsAreNeverShared(t *testing.T) {
 		{"/_search/scroll", `{"scroll_id":"x"}`},
 		{"/i/_pit?keep_alive=1m", ``},
 		{"/_search", `{"pit":{"id":"x"}}`},
-		{"/i/_async_search", `{"size":0}`},
+		{"/i/_async_search?keep_on_completion=true", `{"size":0}`},
 		{"/_sql", `{"cursor":"x"}`},
 	} {
 		bubbles(t, func(t *testing.T, r *rig) {

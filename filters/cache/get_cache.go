@@ -28,7 +28,7 @@ type KeyConfig struct {
 	Scripts string `conf:"scripts" enum:"bypass,deterministic"`
 	// APIs whose answers are kept too, each for ttl, and those to queries for now_ttl if that is shorter: `field_caps`,
 	// `indices.get_mapping`, `search_template`, `sql.query`, `esql.query`, `ppl.query`. Such an answer may be as old as that
-	// whatever was written; only `_search`, `_msearch` and `_count` are kept unless they are named here.
+	// whatever was written; only `_search`, `_msearch`, `_count` and async searches are kept unless they are named here.
 	Also conf.Strings `conf:"also"`
 	// Largest body of a request that is cached.
 	MaxRequest conf.Bytes `conf:"max_request_size" min:"1kb" max:"64mb"`
@@ -99,6 +99,7 @@ type GetCacheConfig struct {
 	Key   KeyConfig   `conf:",inline"`
 	Stale StaleConfig `conf:",inline"`
 	Proof ProofConfig `conf:",inline"`
+	Async AsyncConfig `conf:",inline"`
 }
 
 // HashFactor adds to what makes two requests different. It takes nothing away from that.
@@ -137,6 +138,7 @@ func GetCache() flows.Factory[GetCacheConfig] {
 			return GetCacheConfig{
 				CacheType: "otter", HashFactor: HashFactor{Path: true, Body: true}, MinResponseSize: -1, MaxResponseSize: -1,
 				Key: defaultKey(), Stale: defaultStale(), Proof: defaultProof(),
+				Async: defaultAsync(),
 			}
 		},
 		Build: buildGetCache,
@@ -170,6 +172,7 @@ func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
 		options: o, pass: setOf(c.PassPatterns), flow: b.FlowName(),
 		must:  mustCache{methods: setOf(c.HashFactor.MustCache.Method), paths: setOf(c.HashFactor.MustCache.Path)},
 		least: int64(c.MinResponseSize), most: int64(c.MaxResponseSize), stale: c.Stale.build(), proof: c.Proof,
+		async: c.Async,
 	}}
 }
 
@@ -193,8 +196,9 @@ func warnClassic(b *flows.Builder, c *GetCacheConfig) {
 			"nor a count, and an incomplete answer, is never kept")
 	}
 	for _, s := range must.Path {
-		if s != "_search" && s != "_count" {
-			p.Warnf(factor.Get("must_cache").Get("path"), "must_cache names %s, which is never cached: only _search and _count are; leave it out", s)
+		if s != "_search" && s != "_count" && s != "_msearch" && s != "_async_search" {
+			p.Warnf(factor.Get("must_cache").Get("path"), "must_cache names %s, which is never cached: only _search, _msearch, _count and "+
+				"_async_search are; leave it out", s)
 		}
 	}
 }

@@ -28,6 +28,7 @@ type lookup struct {
 	keep    *storing // of the filter cache; nil for get_cache
 	stale   staleness
 	proof   ProofConfig
+	async   AsyncConfig
 
 	shared   *shared
 	keyer    *query.Keyer
@@ -36,6 +37,7 @@ type lookup struct {
 	ages     obs.Histogram
 	saved    obs.Counter
 	given    obs.Counter
+	forms    *asyncForms
 	forget   func()
 }
 
@@ -76,6 +78,7 @@ func (l *lookup) start(rt *flows.Runtime) error {
 	if l.keyer, err = query.NewKeyer(o); err != nil {
 		return err
 	}
+	l.forms = &asyncForms{}
 	requests := rt.Metrics.Counter("weir_cache_requests_total", "Requests that came to a cache, by what it did with them.",
 		"flow", "outcome")
 	for o := range l.requests {
@@ -117,6 +120,9 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	}
 	defer t.done()
 	t.least, t.most = l.least, l.most
+	if query.FetchesAsync(x.Call().Name) {
+		return l.serveFetch(x, next, t)
+	}
 	why, err := l.judge(x, next, t)
 	if err != nil {
 		return err
@@ -131,12 +137,12 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 	if e := l.find(t); e != nil {
 		switch fwd = l.refusal(t, e, now); {
 		case fwd == "":
-			if l.renewsAhead(e, now) {
+			if l.renewsAhead(e, now) && !t.async.on {
 				l.renew(x, next, t, e, now)
 			}
 			l.hit(x, t, e, now)
 			return nil
-		case l.mayGive(t, e, now, l.stale.whileRevalidate) && l.trusts(t, e.age(now), now):
+		case l.mayGive(t, e, now, l.stale.whileRevalidate) && l.trusts(t, e.age(now), now) && !t.async.on: // which nobody would fetch
 			l.renew(x, next, t, e, now)
 			l.giveStale(x, t, e, now, detailRevalidate)
 			return nil
@@ -148,6 +154,9 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 		x.Trace.Outcome = flows.Denied
 		t.sayForward(x, fwd, "", "")
 		return elastic.Errorf(504, "not_cached_exception", "only-if-cached was asked for, and there is no stored answer")
+	}
+	if t.async.on {
+		return l.fetchAsync(x, next, t, fwd)
 	}
 	return l.fetch(x, next, t, fwd)
 }
@@ -172,21 +181,28 @@ func (l *lookup) judge(x *flows.Exchange, next flows.Handler, t *ticket) (why qu
 	if t.verdict.Bypass != "" {
 		return t.verdict.Bypass, nil
 	}
-	t.key = t.scoped(t.key, l.flow, x.Trace.Flow)
+	if t.key = t.scoped(t.key, l.flow, x.Trace.Flow); t.async.on {
+		l.judgeAsync(t)
+	}
 	return "", nil
 }
 
 // admit makes the ticket's request of x, or says why x passes the cache by whatever is in it.
 func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 	c := x.Call()
+	begins := query.BeginsAsync(c.Name)
 	switch {
-	case c.Name != "search" && c.Name != "count" && c.Name != "msearch" && !slices.Contains(l.options.Others, c.Name):
+	case query.FetchesAsync(c.Name):
+		return query.ReasonAsyncID, nil
+	case c.Name != "search" && c.Name != "count" && c.Name != "msearch" && !begins && !slices.Contains(l.options.Others, c.Name):
 		return query.ReasonAPI, nil
+	case c.Idempotency == api.Context && begins:
 	case c.Idempotency == api.Context:
 		return query.ReasonScroll, nil
 	case c.Idempotency != api.Read && c.Name != "sql.query", bytes.Contains(x.Request.Path, twoSlashes):
 		return reasonPath, nil
-	case l.passes(x, t):
+	}
+	if l.passes(x, t) {
 		return reasonPass, nil
 	}
 	if t.accepts = codingsOf(&x.Request.Header); !t.accepts.plain {
@@ -205,6 +221,9 @@ func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		Header: &x.Request.Header, Body: body,
 	}
 	t.caller(x, l.options.ByAddress, r)
+	if begins {
+		return l.readAsync(t, c, x.Request.Query), nil
+	}
 	return "", nil
 }
 
@@ -217,7 +236,7 @@ func (t *ticket) scoped(key query.Key, own, routed string) query.Key {
 	b := append(t.scratch[:0], key[:]...)
 	b = append(binary.AppendUvarint(b, uint64(len(own))), own...)
 	b = append(binary.AppendUvarint(b, uint64(len(routed))), routed...)
-	b = append(b, t.cluster...)
+	b = append(append(b, t.cluster...), t.async.apart...)
 	t.scratch = b[:0]
 	return sha256.Sum256(b)
 }
@@ -274,6 +293,9 @@ func (l *lookup) find(t *ticket) (e *Entry) {
 			e = nil
 		}
 	}()
+	if t.async.on && t.async.form == nil {
+		return nil // nobody knows how a node would put it
+	}
 	t.store, e = l.shared.find(&t.key)
 	return e
 }
@@ -341,10 +363,14 @@ func (l *lookup) sayHit(x *flows.Exchange, t *ticket, age, left time.Duration) {
 func (l *lookup) give(x *flows.Exchange, t *ticket, e *Entry, now time.Time) {
 	x.Trace.Outcome = flows.Hit
 	l.ages.Observe(e.age(now).Seconds())
-	if e.hits.Add(1) > 1 && t.accepts.gzip && e.gzip == nil {
-		e = t.store.compress(&t.key, e)
+	if hits := e.hits.Add(1); t.async.on {
+		t.giveAsync(x, e)
+	} else {
+		if hits > 1 && t.accepts.gzip && e.gzip == nil {
+			e = t.store.compress(&t.key, e)
+		}
+		e.give(x, t.accepts.gzip)
 	}
-	e.give(x, t.accepts.gzip)
 	l.save(e, x.Response.Body.Len())
 }
 
@@ -444,7 +470,11 @@ func traceAs(x *flows.Exchange, done *flows.Trace) {
 
 // collapse answers x with what f brought. launched tells that f was launched for x.
 func (l *lookup) collapse(x *flows.Exchange, t *ticket, f *flight, fwd string, launched bool) error {
-	if f.entry != nil {
+	switch {
+	case f.entry == nil:
+	case t.async.on && !f.partial:
+		t.giveAsync(x, f.entry)
+	default:
 		f.entry.give(x, false)
 	}
 	if launched {
@@ -499,7 +529,9 @@ func (l *lookup) landedBefore(x *flows.Exchange, t *ticket, f *flight) bool {
 
 // lead forwards x, and gives its answer to those who wait for f.
 func (l *lookup) lead(x *flows.Exchange, next flows.Handler, t *ticket, f *flight, fwd string) (err error) {
-	x.HoldCancel(f.held)
+	if !t.async.on { // whoever leaves a running async search behind leaves it to nobody
+		x.HoldCancel(f.held)
+	}
 	err = l.fill(x, next, t, f)
 	if failed(x, err) && l.rescue(x, t) {
 		return nil
@@ -522,7 +554,7 @@ func (l *lookup) fill(x *flows.Exchange, next flows.Handler, t *ticket, f *fligh
 // forward runs next, and stores its answer if that is up to this filter.
 func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error {
 	t.ask.Reset()
-	l.stampOf(&t.ask, &t.verdict, x.Call().Index, x.Request.Query)
+	l.stampOf(&t.ask, &t.verdict, t.request.Index, t.request.RawQuery)
 	err := l.call(x, next, t)
 	if x.Trace.Outcome == flows.Upstream && err == nil && l.refused(x.Response.Status) {
 		l.shared.forget(&t.key)
@@ -608,8 +640,8 @@ func (l *lookup) land(x *flows.Exchange, t *ticket, f *flight, err error, return
 			f.narrow = make(chan struct{}, narrowCap)
 		}
 	case f.held():
-		if f.entry = failure(x, t.asked); f.entry != nil {
-			f.partial, f.dropped, f.why = true, t.verdict.Dropped, t.why
+		if e := failure(x, t.asked); e != nil && !t.async.private(e) {
+			f.entry, f.partial, f.dropped, f.why = e, true, t.verdict.Dropped, t.why
 		}
 	}
 	if f.abort.Load() != nil {

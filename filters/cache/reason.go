@@ -25,7 +25,7 @@ var bypassReasons = [...]query.Reason{
 	query.ReasonFilterPath, query.ReasonArguments, query.ReasonRepeated, query.ReasonSource, query.ReasonScroll,
 	query.ReasonSearchType, query.ReasonBody, query.ReasonDuplicateKey, query.ReasonBodySize, query.ReasonSearches, query.ReasonSlice,
 	query.ReasonPIT, query.ReasonProfile, query.ReasonScript, query.ReasonScriptedMetric, query.ReasonSampler,
-	query.ReasonRandom, query.ReasonWrapper, query.ReasonStatement,
+	query.ReasonRandom, query.ReasonWrapper, query.ReasonStatement, query.ReasonAsyncArguments, query.ReasonAsyncKept, query.ReasonAsyncID,
 	reasonPass, reasonPath, reasonCoding, reasonMemory, reasonFault,
 }
 
@@ -34,7 +34,7 @@ var unstoredReasons = [...]query.Reason{
 	query.ReasonStatus, query.ReasonContentType, query.ReasonContentCoding, query.ReasonSetCookie,
 	query.ReasonCacheControl, query.ReasonVary, query.ReasonMalformed, query.ReasonTimedOut, query.ReasonShards,
 	query.ReasonEndedEarly, query.ReasonError, query.ReasonCursor, query.ReasonClusters, query.ReasonProfile,
-	reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonWarning, reasonUnanswered, reasonPurged, reasonCluster,
+	query.ReasonRunning, reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonWarning, reasonUnanswered, reasonPurged, reasonCluster,
 }
 
 // passing tells whether a reason says something about one answer only, and not about all answers to such a request.

@@ -25,8 +25,9 @@ type SetCacheConfig struct {
 	CacheTTL conf.Duration `conf:"cache_ttl" min:"1ms"`
 	// How long an answer is given whose search counts time from now; never longer than cache_ttl.
 	NowTTL conf.Duration `conf:"now_ttl" min:"1ms"`
-	// How long the answer of an async search is given. Async searches pass the cache by, so that it has no effect.
-	AsyncSearchCacheTTL conf.Duration `conf:"async_search_cache_ttl" deprecated:"async searches pass the cache by; leave it out"`
+	// How long the answer of an async search is given. Async searches share answers with searches, for cache_ttl, so that it has no
+	// effect.
+	AsyncSearchCacheTTL conf.Duration `conf:"async_search_cache_ttl" deprecated:"async searches share answers with _search, for cache_ttl; leave it out"`
 	// Smallest answer that is stored; -1 is no limit.
 	MinResponseSize conf.Bytes `conf:"min_response_size" min:"-1"`
 	// Largest answer that is stored; -1 is a quarter of the store, which is the limit in any case.

@@ -29,6 +29,7 @@ type shared struct {
 	faults  *obs.Throttle
 	metrics sharedMetrics
 
+	pendings pendings     // async searches that run
 	renewals atomic.Int64 // that run now
 	epoch    atomic.Int64 // how often the cache was purged
 
@@ -100,6 +101,8 @@ func (s *shared) register(m *obs.Metrics) {
 	}
 	m.GaugeFunc("weir_cache_waiting_requests", "Requests that wait for the answer to another one like them.").
 		Set(func() float64 { return float64(s.flights.waiting.Load()) })
+	m.GaugeFunc("weir_cache_async_searches", "Async searches that run, as far as their callers have seen, and whose answers would be stored.").
+		Set(func() float64 { return float64(s.pendings.count()) })
 	m.GaugeFunc("weir_cache_flights", "Upstream calls whose answers others may wait for.").
 		Set(func() float64 { return float64(s.flights.count()) })
 	m.GaugeFunc("weir_cache_callers", "Callers of which it is remembered when nodes have accepted their credentials last.").

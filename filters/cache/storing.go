@@ -76,6 +76,9 @@ func (k *storing) offer(x *flows.Exchange, t *ticket) (err error) {
 		return err
 	}
 	body, why, err := k.answer(x, t, k.limit(t))
+	if why == "" && err == nil && t.async.on {
+		body, why = k.takeAsync(x, t, body)
+	}
 	if why == "" && err == nil {
 		_, why = query.Complete(t.request.API, &t.verdict, 200, &x.Response.Header, body)
 		if why == "" {
@@ -120,6 +123,9 @@ func (k *storing) keep(x *flows.Exchange, t *ticket, w *wanted, part int, r *que
 		return reasonTooSmall
 	}
 	e.source = newSource(x, r, &w.verdict, k.tags, time.Since(t.asked))
+	if p := t.async.pending; p != nil { // it was asked for by another request
+		e.stamp, e.source = p.stamp, p.source
+	}
 	if w.stored = k.store.put(&w.key, e, t.epoch); !w.stored {
 		return reasonPurged
 	}

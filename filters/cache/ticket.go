@@ -19,6 +19,7 @@ type ticket struct {
 	store   *store // in which an entry was found
 	cluster string // that is to answer
 	multi   *multi // of a _msearch, while its answer is fetched
+	async   asyncTicket
 	past    *Entry // an entry that does not answer the request while nodes do
 	asked   time.Time
 	epoch   int64          // of the cache when the node was asked
@@ -53,12 +54,14 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 	t.scratch = t.scratch[:0]
 	t.open, t.offered, t.stored, t.entry, t.why = false, false, false, nil, ""
 	t.store, t.past = nil, nil
+	t.async.reset()
 	return t
 }
 
 // Release implements flows.Releaser.
 func (t *ticket) Release() {
 	t.ask.Reset()
+	t.async.reset()
 	t.accepts, t.store, t.cluster, t.multi, t.past = codings{}, nil, "", nil, nil
 	t.busy, t.request, t.wanted, t.asked, t.least, t.most = false, query.Request{}, wanted{}, time.Time{}, 0, 0
 	t.open, t.offered = false, false
