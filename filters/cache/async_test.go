@@ -182,7 +182,7 @@ func TestAsyncSearchesShareAnswersWithSearches(t *testing.T) {
 			r.wantCalls(1)
 
 			r.as("bob", "POST", "/i/_search", asyncBody)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			other := r.submit("bob", "")
 			wantDetail(t, other, "weir; hit; ttl=")
 			if foundBy(t, other) != bodyOf(search) {
@@ -220,7 +220,7 @@ func TestAsyncSearchThatRuns(t *testing.T) {
 		}
 		wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=miss; detail=running")
 		wantStatus(t, r.fetch("alice", id, ""), "weir; fwd=bypass; detail=async-id")
-		time.Sleep(4 * time.Second)
+		<-time.After(4 * time.Second)
 		if x := r.fetch("alice", id, ""); x.Response.Status != 404 {
 			t.Errorf("alice is given bob's search: %s", bodyOf(x))
 		}
@@ -249,15 +249,15 @@ func TestAsyncAnswersInAnotherForm(t *testing.T) {
 		defer r.runs(time.Second)()
 		const vendor = "application/vnd.elasticsearch+json; compatible-with=8"
 		id := idOf(t, r.as("bob", "POST", "/i/_async_search?wait_for_completion_timeout=0", asyncBody, "Accept", vendor))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=miss; detail=content-type")
 
 		id = idOf(t, r.submit("bob", "wait_for_completion_timeout=0&rest_total_hits_as_int=true"))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=bypass; detail=async-id")
 
 		id = idOf(t, r.as("bob", "POST", "/i/_async_search?wait_for_completion_timeout=0", asyncBody, "Accept", vendor))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		path := "/_async_search/" + id
 		wantStatus(t, r.as("bob", "GET", path, "", "Accept", vendor), "weir; fwd=miss; stored")
 		wantDetail(t, r.as("bob", "POST", "/i/_async_search", asyncBody, "Accept", vendor), "weir; hit")
@@ -271,7 +271,7 @@ func TestAsyncSearchThatRunsForLong(t *testing.T) {
 		end := r.runs(30 * time.Second)
 		id := idOf(t, r.submit("bob", ""))
 		end()
-		time.Sleep(30 * time.Second)
+		<-time.After(30 * time.Second)
 		wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=bypass; detail=async-id")
 	})
 }
@@ -280,7 +280,7 @@ func TestAsyncSearchThatRunsForLong(t *testing.T) {
 func TestAsyncSearchAndChanges(t *testing.T) {
 	asyncs(t, estest.Elasticsearch8, "", func(t *testing.T, r *asyncRig) {
 		r.submit("bob", "")
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		r.as("weir", "PUT", "/i/_doc/3?refresh=true", `{"team":"b","n":3}`)
 		fresh := r.submit("bob", "")
 		wantDetail(t, fresh, "weir; fwd=stale; stored")
@@ -288,14 +288,14 @@ func TestAsyncSearchAndChanges(t *testing.T) {
 			t.Errorf("got %s", foundBy(t, fresh))
 		}
 
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		r.as("weir", "PUT", "/i/_doc/4?refresh=true", `{"team":"b","n":4}`)
 		end := r.runs(2 * time.Second)
 		id := idOf(t, r.submit("bob", ""))
 		end()
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		r.as("weir", "PUT", "/i/_doc/5?refresh=true", `{"team":"b","n":5}`)
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		r.fetch("bob", id, "") // does not find it
 		if x := r.submit("bob", ""); !strings.Contains(foundBy(t, x), `"_id":"5"`) {
 			t.Errorf("what was written while a search ran is not found: %s", bodyOf(x))
@@ -305,7 +305,7 @@ func TestAsyncSearchAndChanges(t *testing.T) {
 		id = idOf(t, r.as("bob", "POST", "/i/_async_search", `{"size":1}`))
 		end()
 		r.shared().purge(func(query.Key, *Entry) bool { return true })
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=miss; detail=purged")
 	})
 }
@@ -330,7 +330,7 @@ func TestIncompleteAsyncAnswersAreNotKept(t *testing.T) {
 				i = r.cluster.Inject(fault)
 				id := idOf(t, r.as("bob", "POST", "/i/_async_search?wait_for_completion_timeout=0s", `{"size":2}`))
 				i.Remove()
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=miss; detail="+detail)
 				wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=bypass; detail=async-id") // it is over
 				wantDetail(t, r.as("bob", "POST", "/i/_search", `{"size":2}`), "weir; fwd=miss; stored")
@@ -547,7 +547,7 @@ func TestAsyncSearchesThatPassBy(t *testing.T) {
 func TestAsyncSearchesAndCacheControl(t *testing.T) {
 	asyncs(t, estest.Elasticsearch8, "", func(t *testing.T, r *asyncRig) {
 		r.submit("bob", "")
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		say := func(directive string) *flows.Exchange {
 			return r.as("bob", "POST", "/i/_async_search", asyncBody, "Cache-Control", directive)
 		}
@@ -567,10 +567,10 @@ func TestAsyncSearchesAndCacheControl(t *testing.T) {
 func TestStaleAsyncAnswers(t *testing.T) {
 	asyncs(t, estest.Elasticsearch8, "stale_if_error: 1m, stale_while_revalidate: 20s, proven_ttl: 0s", func(t *testing.T, r *asyncRig) {
 		first := r.submit("bob", "")
-		time.Sleep(15 * time.Second)
+		<-time.After(15 * time.Second)
 		wantDetail(t, r.submit("bob", ""), "weir; fwd=stale; stored") // in the background nobody would fetch it
 		r.cluster.Inject(estest.Fault{Path: "*async*", Status: 503})
-		time.Sleep(15 * time.Second)
+		<-time.After(15 * time.Second)
 		x := r.submit("bob", "")
 		if !strings.HasSuffix(field(x, "cache-status"), "detail=stale-if-error") || foundBy(t, x) != foundBy(t, first) {
 			t.Errorf("%s: %s", field(x, "cache-status"), bodyOf(x))
@@ -595,7 +595,7 @@ func TestAsynchronousSearchesOfOpenSearch(t *testing.T) {
 		x := r.as("bob", "POST", "/_plugins/_asynchronous_search?index=i&wait_for_completion_timeout=1s", `{"size":2}`)
 		wantStatus(t, x, "weir; fwd=miss; detail=running")
 		end()
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		wantStatus(t, r.fetch("bob", idOf(t, x), ""), "weir; fwd=miss; stored")
 		wantDetail(t, r.as("bob", "POST", "/_plugins/_asynchronous_search?index=i", `{"size":2}`), "weir; hit")
 
