@@ -224,7 +224,7 @@ func DefaultConfig() Config {
 			Enabled: true, MinMsgSize: 1, MaxMsgSize: 16 << 20, MaxBytesPerFile: 64 << 20, MaxBytes: 2 << 30,
 			WhenFull: "refuse", FullWait: conf.Duration(5 * time.Second), Reserve: 256 << 20, Sync: "block",
 			SyncInterval: conf.Duration(2 * time.Second), Compression: queue.CodecNone.String(),
-			BlockSize: 1 << 20, BlockAge: conf.Duration(200 * time.Millisecond),
+			BlockSize: 1 << 20, BlockAge: conf.Duration(100 * time.Millisecond),
 		},
 		StatsD: StatsDConfig{
 			Host: statsd.Host, Port: statsd.Port, Namespace: statsd.Namespace, Protocol: statsd.Protocol,

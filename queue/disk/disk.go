@@ -62,7 +62,7 @@ type Options struct {
 	BlockSize int
 	// BlockRecords closes a block at this number of records. Default 10000.
 	BlockRecords int
-	// BlockAge closes a block this long after its first record; it is what a kill of the process can lose. Default 200 ms.
+	// BlockAge closes a block this long after its first record; it is what a kill of the process can lose. Default 100 ms.
 	BlockAge time.Duration
 	// MinRecord and MaxRecord bound the length of a record in bytes. Defaults 1 and 16 MiB, or MaxBytes/8 if that is less.
 	MinRecord, MaxRecord int
@@ -107,7 +107,7 @@ func (o Options) normalize() (Options, error) {
 		o.BlockRecords = 10000
 	}
 	if o.BlockAge == 0 {
-		o.BlockAge = 200 * time.Millisecond
+		o.BlockAge = 100 * time.Millisecond
 	}
 	if o.MinRecord == 0 {
 		o.MinRecord = 1

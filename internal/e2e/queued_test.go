@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"weir/elastic/estest"
+)
+
+// queuedConfig takes writes into a queue, and makes them from there.
+const queuedConfig = `
+path.data: data
+entry: [{name: main, router: main, network: {binding: "%s"}}]
+router: [{name: main, default_flow: writes}]
+flow: [{name: writes, filter: [{queue: {queue_name: writes}}, {elasticsearch: {elasticsearch: default}}]}]
+pipeline: [{name: writes, queue_consumer: {input_queue: writes, flow: writes}}]
+elasticsearch: [{name: default, endpoint: "%s"}]
+queue: {reserve: 0}
+`
+
+// Whoever was told that its write is taken finds it in the cluster, once, although the gateway was killed and the cluster was
+// away for a while.
+func TestKillLosesNoQueuedWrite(t *testing.T) {
+	rounds := 2
+	if os.Getenv(soakEnv) == "1" {
+		rounds = 20
+	}
+	c := estest.New(t, estest.Options{})
+	s := newSite(t, c.URL())
+	s.write("gateway.yml", fmt.Sprintf(queuedConfig, s.addr, c.URL()))
+	client := newClient(t)
+	for round := range rounds {
+		index := fmt.Sprint("queued-", round)
+		request := func(n int) string {
+			body := fmt.Sprintf(`{"n":%d}`, n)
+			target := fmt.Sprintf("POST /%s/_doc", index) // the id is the gateway's to give
+			if n%2 == 1 {
+				target, body = "POST /"+index+"/_bulk", "{\"index\":{}}\n"+body+"\n"
+			}
+			return fmt.Sprintf("%s HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", target, len(body), body)
+		}
+		g := s.start()
+		l := startLoad(t, s.addr, 16, 20*time.Millisecond, request)
+		l.last(300 * time.Millisecond)
+		away := c.Inject(estest.Fault{Method: http.MethodPost, Match: func(c *estest.Call) bool { return c.Path != "/"+index+"/_search" }, Status: http.StatusServiceUnavailable})
+		l.last(500 * time.Millisecond)
+		if round%2 == 1 {
+			away.Remove() // it is killed in the middle of delivering
+		}
+		l.last(100 * time.Millisecond)
+		g.kill()
+		shots := l.stop()
+		away.Remove()
+		g = s.start()
+		g.awaitEmptyQueue()
+		g.stop()
+
+		stored := map[int]int{}
+		must(t, client, http.MethodPost, c.URL()+"/"+index+"/_refresh", "")
+		a := must(t, client, http.MethodPost, c.URL()+"/"+index+"/_search", `{"size":10000,"track_total_hits":true}`)
+		var found struct {
+			Hits struct {
+				Hits []struct {
+					Source struct{ N int } `json:"_source"`
+				}
+			}
+		}
+		if err := json.Unmarshal(a.body, &found); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range found.Hits.Hits {
+			stored[h.Source.N]++
+		}
+		taken := 0
+		for _, shot := range shots {
+			acknowledged := shot.err == nil && shot.status/100 == 2
+			if n := stored[shot.n]; n > 1 || acknowledged && n == 0 {
+				t.Errorf("round %d: write %d (status %d, %v) is stored %d times", round, shot.n, shot.status, shot.err, n)
+			}
+			if acknowledged {
+				taken++
+			}
+		}
+		if taken < 100 {
+			t.Errorf("round %d: only %d writes were taken: the test shows little", round, taken)
+		}
+	}
+}
