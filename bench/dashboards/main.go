@@ -36,7 +36,7 @@ import (
 type options struct {
 	cluster, weir      string
 	viewers, refreshes int
-	every              time.Duration
+	every, asyncWait   time.Duration
 }
 
 const (
@@ -52,6 +52,7 @@ var start = time.Date(2024, 5, 6, 7, 0, 0, 0, time.UTC)
 type scene struct {
 	client           string
 	relative, writes bool
+	async            bool // each panel by an _async_search, as Kibana asks since 7.9
 }
 
 var scenes = []scene{
@@ -61,6 +62,9 @@ var scenes = []scene{
 	{client: "grafana", writes: true},
 	{client: "kibana", relative: true},
 	{client: "grafana", relative: true},
+	{client: "kibana", async: true},
+	{client: "kibana", async: true, writes: true},
+	{client: "kibana", async: true, relative: true},
 }
 
 func (s scene) String() string {
@@ -71,7 +75,11 @@ func (s scene) String() string {
 	if s.writes {
 		state = "written"
 	}
-	return fmt.Sprintf("%s, %s range, %s index", s.client, span, state)
+	api := "_msearch"
+	if s.async {
+		api = "_async_search"
+	}
+	return fmt.Sprintf("%s by %s, %s range, %s index", s.client, api, span, state)
 }
 
 // cache returns the options of the filter. On an index that is written, answers may be as stale as refreshes are apart; polls
@@ -90,6 +98,7 @@ func main() {
 	flag.IntVar(&o.viewers, "viewers", 30, "how many people look, each with a session of their own")
 	flag.IntVar(&o.refreshes, "refreshes", 6, "how often each refreshes")
 	flag.DurationVar(&o.every, "every", 10*time.Second, "time between two refreshes")
+	flag.DurationVar(&o.asyncWait, "async-wait", 200*time.Millisecond, "how long they wait for an async search before they ask again, as Kibana does by default")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -138,7 +147,12 @@ func run(ctx context.Context, o options) (results []result, err error) {
 		defer c.Close()
 		o.cluster = c.URL()
 	}
+	hasAsync := o.hasAsync(ctx)
 	for i, s := range scenes {
+		if s.async && !hasAsync {
+			fmt.Fprintf(os.Stderr, "dashboards: %s is not played: the cluster has no _async_search\n", s)
+			continue
+		}
 		r, err := play(ctx, o, s, filepath.Join(dir, fmt.Sprint(i)))
 		if err != nil {
 			return results, fmt.Errorf("%s: %w", s, err)
@@ -146,6 +160,12 @@ func run(ctx context.Context, o options) (results []result, err error) {
 		results = append(results, r)
 	}
 	return results, nil
+}
+
+// hasAsync tells whether the cluster has async searches: they are an extension of Elasticsearch.
+func (o options) hasAsync(ctx context.Context) bool {
+	_, err := send(ctx, http.MethodPost, o.cluster+"/_async_search?size=0", "")
+	return err == nil
 }
 
 // A stage is what a scene is played on.
@@ -227,14 +247,15 @@ func document(i int) string {
 	return fmt.Sprintf(`{"@timestamp":%d,"host":"host-%d","took":%d}`, start.UnixMilli()+int64(i)*4000, i%7, i%100)
 }
 
-// count adds the searches of a request that has come to the cluster.
+// count adds the searches of a request that has come to the cluster. The body is read to its end before it is passed on: the
+// library's proxy breaks off an answer that comes while it still looks for the end.
 func (s *stage) count(r *http.Request) {
+	body, _ := io.ReadAll(r.Body) // a body that breaks off is the cluster's to refuse
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	switch {
-	case strings.HasSuffix(r.URL.Path, "/_search"):
+	case strings.HasSuffix(r.URL.Path, "/_async_search"):
 		s.upstream.Add(1)
 	case strings.HasSuffix(r.URL.Path, "/_msearch"):
-		body, _ := io.ReadAll(r.Body) // a body that breaks off is the cluster's to refuse
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		s.upstream.Add(int64(bytes.Count(body, []byte("\n")) / 2))
 	}
 }
@@ -404,12 +425,14 @@ func (s *stage) ask(ctx context.Context, to string, session int64, now time.Time
 	if s.relative {
 		gte, lte = now.Add(-time.Hour), now
 	}
+	if s.async {
+		return s.askAsync(ctx, to, session, gte, lte)
+	}
 	var body strings.Builder
 	for i := range panels {
 		if s.client == "kibana" {
 			fmt.Fprintf(&body, `{"index":%q,"ignore_unavailable":true,"preference":"%d"}`+"\n", index, session)
-			fmt.Fprintf(&body, `{"size":0,"track_total_hits":true,"aggs":{"0":{"date_histogram":{"field":"@timestamp","fixed_interval":"%dm","time_zone":"UTC","min_doc_count":1},"aggs":{"1":{"avg":{"field":"took"}}}}},"query":{"bool":{"must":[],"filter":[{"range":{"@timestamp":{"format":"strict_date_optional_time","gte":%q,"lte":%q}}}],"should":[],"must_not":[]}},"script_fields":{},"stored_fields":["*"],"runtime_mappings":{},"_source":{"excludes":[]}}`+"\n",
-				i+1, gte.Format("2006-01-02T15:04:05.000Z07:00"), lte.Format("2006-01-02T15:04:05.000Z07:00"))
+			body.WriteString(kibanaPanel(i, gte, lte) + "\n")
 			continue
 		}
 		fmt.Fprintf(&body, `{"ignore_unavailable":true,"index":%q,"search_type":"query_then_fetch"}`+"\n", index)
@@ -434,12 +457,63 @@ func (s *stage) ask(ctx context.Context, to string, session int64, now time.Time
 		if string(item["status"]) != "200" {
 			return nil, fmt.Errorf("a search is answered with %s: %s", item["status"], item["error"])
 		}
-		delete(item, "took")
-		text, err := json.Marshal(item)
+		text, err := essence(item)
 		if err != nil {
 			return nil, err
 		}
-		answers = append(answers, string(text))
+		answers = append(answers, text)
+	}
+	return answers, nil
+}
+
+// kibanaPanel is the search of a panel.
+func kibanaPanel(i int, gte, lte time.Time) string {
+	const form = "2006-01-02T15:04:05.000Z07:00"
+	return fmt.Sprintf(`{"size":0,"track_total_hits":true,"aggs":{"0":{"date_histogram":{"field":"@timestamp","fixed_interval":"%dm","time_zone":"UTC","min_doc_count":1},"aggs":{"1":{"avg":{"field":"took"}}}}},"query":{"bool":{"must":[],"filter":[{"range":{"@timestamp":{"format":"strict_date_optional_time","gte":%q,"lte":%q}}}],"should":[],"must_not":[]}},"script_fields":{},"stored_fields":["*"],"runtime_mappings":{},"_source":{"excludes":[]}}`,
+		i+1, gte.Format(form), lte.Format(form))
+}
+
+// essence is the answer to a search without what differs each time.
+func essence(answer map[string]json.RawMessage) (string, error) {
+	delete(answer, "took")
+	text, err := json.Marshal(answer)
+	return string(text), err
+}
+
+// askAsync asks for each panel by itself, and asks again as long as its search runs.
+func (s *stage) askAsync(ctx context.Context, to string, session int64, gte, lte time.Time) ([]string, error) {
+	waits := fmt.Sprintf("wait_for_completion_timeout=%dms&keep_alive=60000ms", s.asyncWait.Milliseconds())
+	var answers []string
+	for i := range panels {
+		target := fmt.Sprintf("%s/%s/_async_search?batched_reduce_size=64&ignore_unavailable=true&keep_on_completion=false&preference=%d&%s", to, index, session, waits)
+		answer, err := send(ctx, http.MethodPost, target, kibanaPanel(i, gte, lte))
+		for {
+			if err != nil {
+				return nil, err
+			}
+			var a struct {
+				ID        string
+				IsRunning bool `json:"is_running"`
+				IsPartial bool `json:"is_partial"`
+				Response  map[string]json.RawMessage
+			}
+			if err := json.Unmarshal(answer, &a); err != nil {
+				return nil, fmt.Errorf("read the answer to _async_search: %w", err)
+			}
+			if a.IsRunning {
+				answer, err = send(ctx, http.MethodGet, to+"/_async_search/"+url.PathEscape(a.ID)+"?"+waits, "")
+				continue
+			}
+			if a.IsPartial || a.Response == nil {
+				return nil, fmt.Errorf("an async search is answered with %.300s", answer)
+			}
+			text, err := essence(a.Response)
+			if err != nil {
+				return nil, err
+			}
+			answers = append(answers, text)
+			break
+		}
 	}
 	return answers, nil
 }

@@ -7,7 +7,7 @@ import (
 
 // A short run: dashboards that look at the same thing reach the cluster a twentieth as often as they ask, and are right.
 func TestDashboards(t *testing.T) {
-	results, err := run(t.Context(), options{viewers: 30, refreshes: 5, every: 500 * time.Millisecond})
+	results, err := run(t.Context(), options{viewers: 30, refreshes: 5, every: 500 * time.Millisecond, asyncWait: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
