@@ -86,7 +86,7 @@ const (
 	limitCase = "limit"
 	// limitRate is the rate in requests a second that its targets are configured with.
 	limitRate = 100
-	// limitRounds is how many rounds long its only one is: thirty seconds by default.
+	// limitRounds is how many rounds long the one is in which that is counted: thirty seconds by default.
 	limitRounds = 10
 	// limitAim is how far from the rate what the gateway lets pass may be.
 	limitAim = 0.02

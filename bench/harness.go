@@ -126,14 +126,7 @@ func (h *harness) run(ctx context.Context, c benchCase) (r result, err error) {
 	case swarmCase:
 		return h.swarmed(ctx, c, servers)
 	case limitCase:
-		for i, s := range servers {
-			m, err := h.measureLimit(ctx, c, s)
-			if err != nil {
-				return r, fmt.Errorf("%s: %w\n%s", s.target.name, err, s.output())
-			}
-			r.rows[i].rounds = []measurement{m}
-		}
-		return r, nil
+		return h.limited(ctx, r, servers)
 	}
 	for round := range h.o.rounds + 1 {
 		for i, s := range servers {
@@ -201,16 +194,38 @@ func (h *harness) measure(ctx context.Context, c benchCase, s *server, duration 
 	return m, m.valid(size, c.connections)
 }
 
-// measureLimit measures what a target lets pass of more than it may. The burst is used up before.
-func (h *harness) measureLimit(ctx context.Context, c benchCase, s *server) (m measurement, err error) {
-	if _, err := runWrk(ctx, c, s.address, h.scripts, h.o.loadCore, time.Second); err != nil {
-		return m, err
+// limited measures what each target lets pass over a long time, the burst used up before, and then in turns what refusals cost.
+func (h *harness) limited(ctx context.Context, r result, servers []*server) (result, error) {
+	for round := range h.o.rounds + 1 {
+		for i, s := range servers {
+			duration := h.o.duration
+			if round == 0 {
+				if _, err := runWrk(ctx, r.benchCase, s.address, h.scripts, h.o.loadCore, time.Second); err != nil {
+					return r, fmt.Errorf("%s: warm-up is invalid: %w\n%s", s.target.name, err, s.output())
+				}
+				duration *= limitRounds
+			}
+			m, err := h.measureLimit(ctx, r.benchCase, s, duration)
+			if err != nil {
+				return r, fmt.Errorf("%s: round %d is invalid: %w\n%s", s.target.name, round, err, s.output())
+			}
+			if round == 0 {
+				r.rows[i].long = m
+				continue
+			}
+			r.rows[i].rounds = append(r.rows[i].rounds, m)
+		}
 	}
+	return r, nil
+}
+
+// measureLimit measures a target that is asked for more than it lets pass.
+func (h *harness) measureLimit(ctx context.Context, c benchCase, s *server, duration time.Duration) (m measurement, err error) {
 	before, _, err := usage(s.cmd.Process.Pid)
 	if err != nil {
 		return m, err
 	}
-	if m.load, err = runWrk(ctx, c, s.address, h.scripts, h.o.loadCore, limitRounds*h.o.duration); err != nil {
+	if m.load, err = runWrk(ctx, c, s.address, h.scripts, h.o.loadCore, duration); err != nil {
 		return m, err
 	}
 	after, _, err := usage(s.cmd.Process.Pid)

@@ -18,6 +18,7 @@ import (
 type row struct {
 	name   string
 	rounds []measurement
+	long   measurement // of the limits
 	idle   idle
 }
 
@@ -94,11 +95,10 @@ func (r result) table() [][]string {
 func (r result) limitTable() [][]string {
 	cells := [][]string{{"", "let pass", "of the rate", "refusals/s", "cores", "answers/CPU-s", "weir to it, per CPU-s", "aim"}}
 	for _, row := range r.rows {
-		m := row.rounds[0]
 		line := []string{
-			row.name, fmt.Sprint(m.requests - m.refused), fmt.Sprintf("%.1f %%", 100*m.admitted()),
-			fmt.Sprintf("%.0f", float64(m.refused)/m.duration.Seconds()), fmt.Sprintf("%.2f", m.core()),
-			fmt.Sprintf("%.0f", m.perCPUSecond()), "", r.judge(row).String(),
+			row.name, fmt.Sprint(row.long.requests - row.long.refused), fmt.Sprintf("%.1f %%", 100*row.long.admitted()),
+			fmt.Sprintf("%.0f", row.median(func(m measurement) float64 { return float64(m.refused) / m.duration.Seconds() })),
+			fmt.Sprintf("%.2f", row.median(measurement.core)), fmt.Sprintf("%.0f", row.median(measurement.perCPUSecond)), "", r.judge(row).String(),
 		}
 		if r.comparable(row) {
 			line[6] = fmt.Sprintf("%.2f", ratio(r.rows[0], row, measurement.perCPUSecond))
@@ -149,7 +149,7 @@ func (r result) judge(row row) judgement {
 		return judgement{fmt.Sprintf("p99 grows %.2f times as much as nginx's, at most %d", gateway/nginx, swarmAim), gateway <= swarmAim*nginx}
 	}
 	if r.name == limitCase && row.name == "weir" {
-		return judgement{fmt.Sprintf("within %.0f %%", 100*limitAim), math.Abs(row.rounds[0].admitted()-1) <= limitAim}
+		return judgement{fmt.Sprintf("within %.0f %%", 100*limitAim), math.Abs(row.long.admitted()-1) <= limitAim}
 	}
 	aim, ok := r.aims[row.name]
 	if !ok || !r.comparable(row) {
