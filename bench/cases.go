@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // A benchCase is one comparison.
 type benchCase struct {
 	name, title string
@@ -30,6 +32,14 @@ const (
 // for a program of ours it is an argument.
 type target struct{ name, file string }
 
+// program returns what the target runs.
+func (t target) program() string {
+	if strings.HasPrefix(t.file, "weir/") {
+		return "weir"
+	}
+	return t.name
+}
+
 var (
 	echoTargets  = []target{{"weir", "weir/echo.yml"}, {"nginx", "peers/nginx-echo.conf"}, {"fasthttp", ""}}
 	cacheTargets = []target{{"weir", "weir/cache.yml"}, {"nginx", "peers/nginx-cache.conf"}, {"varnish", ""}}
@@ -46,6 +56,10 @@ var cases = []benchCase{
 	{
 		name: "echo", title: "echo, 23 bytes", path: "/", script: "get.lua", size: 23, connections: 100,
 		targets: echoTargets, aims: map[string]float64{"fasthttp": 0.95},
+	},
+	{
+		name: loggedCase, title: "echo, 23 bytes, with a record of each request", path: "/", script: "get.lua", size: 23, connections: 100,
+		targets: []target{{"weir", "weir/logged.yml"}, {"unlogged", "weir/echo.yml"}}, aims: map[string]float64{"unlogged": 0.8},
 	},
 	{
 		name: "hit-1k", title: "cache hit, 1 kB", path: "/size-1024/_search", script: "get.lua", size: 1 << 10, connections: 100,
@@ -82,6 +96,8 @@ var cases = []benchCase{
 }
 
 const (
+	// loggedCase compares the gateway with itself.
+	loggedCase = "logged"
 	// limitCase counts what limits let pass.
 	limitCase = "limit"
 	// limitRate is the rate in requests a second that its targets are configured with.

@@ -100,10 +100,10 @@ func (h *harness) run(ctx context.Context, c benchCase) (r result, err error) {
 		}
 	}()
 	for _, t := range c.targets {
-		if h.bin[t.name] == "" || !listed(h.o.targets, t.name) {
+		if h.bin[t.program()] == "" || !listed(h.o.targets, t.program()) {
 			continue
 		}
-		s, err := startServer(ctx, t, h.bin[t.name], dir, h.o.gatewayCore, h.upstream.address)
+		s, err := startServer(ctx, t, h.bin[t.program()], dir, h.o.gatewayCore, h.upstream.address)
 		if err != nil {
 			return r, err
 		}
@@ -145,6 +145,9 @@ func (h *harness) run(ctx context.Context, c benchCase) (r result, err error) {
 			}
 			r.rows[i].rounds = append(r.rows[i].rounds, m)
 		}
+	}
+	if log := servers[0].output(); c.name == loggedCase && strings.Contains(log, "records of exchanges are dropped") {
+		return r, fmt.Errorf("requests were not recorded: %s", log)
 	}
 	return r, nil
 }

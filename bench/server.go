@@ -59,7 +59,7 @@ func startServer(ctx context.Context, t target, bin, dir string, core int, upstr
 		}
 	}
 	command := []string{"taskset", "-c", strconv.Itoa(core), bin}
-	switch t.name {
+	switch t.program() {
 	case "weir":
 		command = append(command, "run", "-c", config)
 	case "nginx":
@@ -105,7 +105,7 @@ func writeConfig(t target, dir, address, upstream string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if t.name != "weir" {
+	if t.program() != "weir" {
 		tmpl, err := template.ParseFS(files, "peers/*.conf")
 		if err != nil {
 			return "", err

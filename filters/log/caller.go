@@ -2,8 +2,8 @@ package log
 
 import (
 	"bytes"
-	"hash/maphash"
 	"math"
+	"math/rand/v2"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -26,18 +26,21 @@ const (
 
 // caller writes the one name by which dashboards tell callers apart, and where in Kibana a request came from.
 func (e *encoder) caller(r *flows.Request, head *fields) {
-	var room [maxCredentials]byte
 	kind, id := "address", []byte(nil)
-	switch key := flows.APIKeyID(room[:0], head.authorization); {
+	if len(r.User) == 0 && len(head.authorization) > 0 {
+		var room [maxCredentials]byte
+		e.scratch = append(e.scratch[:0], flows.APIKeyID(room[:0], head.authorization)...)
+		id = e.scratch
+	}
+	switch {
 	case len(r.User) > 0:
 		kind, id = "user", r.User
-	case len(key) > 0:
-		kind, id = "api_key", key
+	case len(id) > 0:
+		kind = "api_key"
 	case r.Cert != nil && r.Cert.Subject.CommonName != "":
 		kind, id = "certificate", bytesOf(r.Cert.Subject.CommonName)
 	case r.ClientIP.IsValid():
-		e.scratch = r.ClientIP.Unmap().WithZone("").AppendTo(e.scratch[:0])
-		id = e.scratch
+		id = e.buf[e.ip[0]:e.ip[1]]
 	default:
 		return
 	}
@@ -183,11 +186,10 @@ func appendHex(dst []byte, n uint64) []byte {
 type sampler struct {
 	share float64
 	below uint64 // of 64 random bits
-	seed  maphash.Seed
 }
 
 func newSampler(share float64) sampler {
-	s := sampler{share: share, seed: maphash.MakeSeed()}
+	s := sampler{share: share}
 	if share < 1 {
 		s.below = uint64(share * math.MaxUint64)
 	}
@@ -196,12 +198,12 @@ func newSampler(share float64) sampler {
 
 // picks tells whether an exchange has a record. All requests of a trace have one or none has, whatever gateway they come
 // through, so that a chain of calls can be read.
-func (s *sampler) picks(x *flows.Exchange, id uint64) bool {
+func (s *sampler) picks(x *flows.Exchange) bool {
 	if s.share >= 1 {
 		return true
 	}
 	if trace, _ := traceOf(x.Request.Header.Get("traceparent")); trace != nil {
 		return xxhash.Sum64(trace) < s.below
 	}
-	return maphash.Comparable(s.seed, id) < s.below
+	return rand.Uint64() < s.below
 }

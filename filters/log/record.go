@@ -31,6 +31,10 @@ type encoder struct {
 	body    []byte // a body without its secrets
 	redact  redactor
 	shape   shaper
+
+	second int64    // that stamp is for, since 1970
+	stamp  [19]byte // as in a record, without what is less than a second
+	ip     [2]int   // where the caller's address stands in buf, if there is one
 }
 
 func (e *encoder) release() {
@@ -71,7 +75,7 @@ func (e *encoder) record(x *flows.Exchange, fault *elastic.Error, names *ids, c 
 	head := fieldsOf(&x.Request)
 	status := statusOf(x, fault)
 	e.buf = append(e.buf[:0], `{"@timestamp":"`...)
-	e.buf = x.Start.UTC().AppendFormat(e.buf, "2006-01-02T15:04:05.000Z")
+	e.time(x.Start)
 	e.raw(`","event":{"id":"`)
 	e.buf = names.append(e.buf, x.Start)
 	e.raw(`","kind":"event","duration":`)
@@ -219,12 +223,14 @@ func secretAPI(name string) bool {
 	return strings.HasPrefix(name, "security.") || strings.HasPrefix(name, "watcher.") || strings.HasPrefix(name, "notifications.")
 }
 
-// client writes who asked.
+// client writes who asked, and notes where the address stands.
 func (e *encoder) client(x *flows.Exchange, head *fields) {
 	r := &x.Request
 	if ip := r.ClientIP; ip.IsValid() {
 		e.raw(`,"source":{"ip":"`)
+		e.ip[0] = len(e.buf)
 		e.buf = ip.Unmap().WithZone("").AppendTo(e.buf) // the type ip of a mapping takes no zones
+		e.ip[1] = len(e.buf)
 		e.raw(`"`)
 		if r.Peer.Addr() == ip {
 			e.number("port", int64(r.Peer.Port()))
@@ -334,6 +340,25 @@ func (e *encoder) weir(x *flows.Exchange, head *fields, c *settings, share float
 	}
 	e.raw(`}`)
 }
+
+// time writes a time to the millisecond. Most records are of the same second as the one before.
+func (e *encoder) time(t time.Time) {
+	ms := t.UnixMilli()
+	second := ms / 1000
+	if ms < 0 || second > maxSecond {
+		e.buf = t.UTC().AppendFormat(e.buf, "2006-01-02T15:04:05.000Z")
+		return
+	}
+	if second != e.second || e.stamp[0] == 0 {
+		e.second = second
+		t.UTC().AppendFormat(e.stamp[:0], "2006-01-02T15:04:05")
+	}
+	ms %= 1000
+	e.buf = append(append(e.buf, e.stamp[:]...), '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
+}
+
+// maxSecond is the last second, since 1970, of a year of four digits.
+const maxSecond = 253402300799
 
 func (e *encoder) raw(s string) { e.buf = append(e.buf, s...) }
 

@@ -69,7 +69,6 @@ type requestLogging struct {
 	throttle *obs.Throttle
 	logger   *slog.Logger
 	sampler  sampler
-	seen     atomic.Uint64 // exchanges, for the sampler
 	life     context.Context
 
 	queued, refused, failed, skipped obs.Counter
@@ -162,7 +161,7 @@ func (f *requestLogging) Stop() {
 func (f *requestLogging) Serve(x *flows.Exchange, next flows.Handler) error {
 	err := next.Serve(x)
 	fault := faultOf(x, err)
-	share, worth := f.sampler.share, f.sampler.picks(x, f.seen.Add(1))
+	share, worth := f.sampler.share, f.sampler.picks(x)
 	if share < 1 && (statusOf(x, fault) >= 400 || !x.Response.Answered() || f.config.Slow > 0 && time.Since(x.Start) > f.config.Slow.Std()) {
 		share, worth = 1, true
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"weir/elastic"
 	"weir/flows"
@@ -552,5 +553,35 @@ func BenchmarkRecord(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		e.record(x, nil, &n, c, 1)
+	}
+}
+
+// The time of a record is what the library makes of it, whatever the encoder keeps from the one before.
+func TestTimeOfARecord(t *testing.T) {
+	e := new(encoder)
+	rapid.Check(t, func(rt *rapid.T) {
+		at := time.UnixMilli(rapid.OneOf(rapid.Int64Range(-1<<40, 1<<50), rapid.Int64Range(1709251199000, 1709251202000)).Draw(rt, "time")).
+			Add(time.Duration(rapid.IntRange(0, 999_999).Draw(rt, "rest")))
+		e.buf = e.buf[:0]
+		e.time(at)
+		if want := at.UTC().Format("2006-01-02T15:04:05.000Z"); string(e.buf) != want {
+			rt.Fatalf("%s, want %s", e.buf, want)
+		}
+	})
+}
+
+// BenchmarkPlainRecord is a record of what a gateway answers by itself, on its way into the queue.
+func BenchmarkPlainRecord(b *testing.B) {
+	s := start(b, newQueues(b, disk.Options{Full: disk.DropOldest, Sync: disk.SyncNever}), RequestLoggingConfig{Shapes: true})
+	x := flows.Explaining("GET", "/", "Host", "bench")
+	x.Tracing, x.Start, x.Entry = true, time.Now(), "bench"
+	x.Request.Peer = netip.MustParseAddrPort("127.0.0.1:40000")
+	x.Request.ClientIP = x.Request.Peer.Addr()
+	x.Response.Status = 200
+	x.Response.Body.Replace([]byte("{}"))
+	x.Trace.Flow = "bench"
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Serve(x, end)
 	}
 }
