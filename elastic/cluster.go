@@ -77,7 +77,6 @@ type Cluster struct {
 	budget     budget // of retries
 	metrics    *clusterMetrics
 
-	version atomic.Pointer[Version]
 	uuid    atomic.Pointer[string]
 	nodeIDs atomic.Pointer[[][]byte] // of all nodes that are known, those included that get no traffic
 	weights sync.Map                 // of nodes by address, in place of the configured ones
@@ -112,7 +111,8 @@ type node struct {
 	metrics  *nodeMetrics           // nil until it is a member
 	files    tlsFiles               // that its connections use; of refresh alone once it is a member
 	title    atomic.Pointer[string] // its name in the cluster, once known
-	stranger atomic.Bool            // it belongs to another cluster
+	version  atomic.Pointer[Version]
+	stranger atomic.Bool // it belongs to another cluster
 	pending  pending
 	answers  atomic.Uint64 // so far
 	asked    atomic.Bool   // it is being asked whether it hangs
@@ -243,10 +243,13 @@ func (n *node) close() {
 // Name returns the cluster's name.
 func (k *Cluster) Name() string { return k.config.Name }
 
-// Version returns what the cluster last said of itself; it is zero before the first answer.
+// Version returns what the first of the nodes that have said so says of itself; it is zero before the first answer. In a cluster that
+// is being upgraded others may say something else.
 func (k *Cluster) Version() Version {
-	if v := k.version.Load(); v != nil {
-		return *v
+	for _, m := range k.picker.Members() {
+		if v := m.Node.version.Load(); v != nil {
+			return *v
+		}
 	}
 	return Version{}
 }

@@ -165,7 +165,7 @@ func (k *Cluster) probe(ctx context.Context, n *node) (uuid string, err error) {
 		return "", fmt.Errorf("GET / was not answered like a node does: %w", err)
 	}
 	if r.Version.Number != "" {
-		k.version.Store(&Version{r.Version.Number, r.Version.Distribution})
+		n.version.Store(&Version{r.Version.Number, r.Version.Distribution})
 	}
 	if r.ClusterUUID == "" || r.ClusterUUID == "_na_" {
 		return "", nil // it has not found its cluster yet

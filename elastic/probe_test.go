@@ -1,12 +1,15 @@
 package elastic
 
 import (
+	"bytes"
 	"crypto/tls"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"weir/elastic/estest"
+	"weir/elastic/transport"
 )
 
 // The list of nodes carries no scheme: what it lists is spoken to as the configured node is (jaegertracing/jaeger#2263).
@@ -79,6 +82,44 @@ func TestWritesMeetOneNodeWithoutMaster(t *testing.T) {
 		}
 		if n := es.Count("/_bulk"); n != 20 || strings.Contains(logs.String(), "node is out") {
 			t.Errorf("20 bulks were sent %d times\n%s", n, logs)
+		}
+	})
+}
+
+// While a cluster is upgraded its nodes are of two versions. Both serve, what they say of themselves is passed on as it is, and
+// who looks at the gateway sees which node is of which (opensearch-project/OpenSearch#3559).
+func TestNodesOfTwoVersionsAreOneCluster(t *testing.T) {
+	bubble(t, 2, "", nil, func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer) {
+		versions := []string{"7.17.28", "8.11.4"}
+		for i, v := range versions {
+			es.Node(i).Inject(estest.Fault{Path: "/", Status: 200, Body: fmt.Appendf(nil, `{"cluster_uuid":%q,"version":{"number":%q}}`, es.UUID(), v)})
+		}
+		<-time.After(time.Minute)
+		got := map[string]int{}
+		for range 200 {
+			r := call("GET", "/", "")
+			var resp transport.Response
+			if err := k.Do(r, &resp); err != nil || resp.Status != 200 {
+				t.Fatal(resp.Status, err)
+			}
+			for i, v := range versions {
+				if bytes.Contains(resp.Body, []byte(v)) && r.Node == es.Node(i).Addr() {
+					got[v]++
+				}
+			}
+			resp.Reset()
+		}
+		if got[versions[0]]+got[versions[1]] != 200 || got[versions[0]] < 50 || got[versions[1]] < 50 {
+			t.Errorf("answers by version: %v", got)
+		}
+		s := k.Status()
+		for i, n := range s.Nodes {
+			if n.Version != versions[i] || n.Out || n.Weight != 1 {
+				t.Errorf("node %+v", n)
+			}
+		}
+		if s.Version == "" || strings.Contains(logs.String(), "level=WARN") {
+			t.Errorf("version %q, log:\n%s", s.Version, logs)
 		}
 	})
 }

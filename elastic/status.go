@@ -13,7 +13,9 @@ import (
 type NodeStatus struct {
 	Node string `json:"node"`
 	Name string `json:"name,omitempty"` // in the cluster, once known
-	Seed bool   `json:"configured"`
+	// Version is what it says of itself, such as 7.17.28; others of its cluster may have another one while that is upgraded.
+	Version string `json:"version,omitempty"`
+	Seed    bool   `json:"configured"`
 	balance.State
 	Failing bool `json:"failing"` // nothing but failures came of the last attempts on it, health checks included
 	Open    int  `json:"connections"`
@@ -111,8 +113,12 @@ func (k *Cluster) Status() ClusterStatus {
 		if t := m.Node.title.Load(); t != nil {
 			title = *t
 		}
+		version := ""
+		if v := m.Node.version.Load(); v != nil {
+			version = v.Number
+		}
 		s.Nodes = append(s.Nodes, NodeStatus{
-			Node: m.Name, Name: title, Seed: m.Node.seed, State: m.State(), Failing: m.Node.failing(), Open: pool.Open, Waiting: pool.Waiting,
+			Node: m.Name, Name: title, Version: version, Seed: m.Node.seed, State: m.State(), Failing: m.Node.failing(), Open: pool.Open, Waiting: pool.Waiting,
 		})
 		s.Reachable = s.Reachable || stateOf(m) == "in"
 	}
