@@ -275,7 +275,7 @@ func Known(name []byte) bool {
 	return ok || slices.Contains(plainParams[:], string(name))
 }
 
-// plainParams are parameters of searches and counts that params leaves to its rule for all others.
+// plainParams are parameters of searches, async ones included, and counts that params leaves to its rule for all others.
 var plainParams = [...]string{
 	"_source", "_source_includes", "_source_excludes", "analyzer", "default_operator", "df", "docvalue_fields", "expand_wildcards",
 	"from", "routing", "sort", "stored_fields", "suggest_mode", "suggest_size", "suggest_text", "track_total_hits",
