@@ -37,6 +37,14 @@ func onlyOn(opensearch bool, h func(*request) (answer, error)) func(*request) (a
 	}
 }
 
+// caller returns whose a search is: a user's or an API key's.
+func (r *request) caller() string {
+	if r.user == nil {
+		return ""
+	}
+	return r.user.Name + " " + r.user.key
+}
+
 // time returns a parameter as a time value.
 func (r *request) time(name string, otherwise time.Duration) (time.Duration, error) {
 	text, ok := r.params[name]
@@ -118,9 +126,7 @@ func (s *store) newAsync(r *request, keep time.Duration) *asyncSearch {
 	a := &asyncSearch{begun: r.now, ends: r.now.Add(r.fault.Running), keep: keep, expires: r.now.Add(keep)}
 	// Nodes write into it where the search runs.
 	a.id = base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s%d-%s", asyncPrefix, s.asyncBegun, r.node.id))
-	if r.user != nil {
-		a.user = r.user.Name
-	}
+	a.user = r.caller()
 	s.async[a.id] = a
 	return a
 }
@@ -226,7 +232,7 @@ func (r *request) async() (*asyncSearch, error) {
 	}
 	r.c.store.dropAsync(r.now)
 	s := r.c.store.async[id]
-	if s == nil || r.user != nil && s.user != r.user.Name {
+	if s == nil || s.user != r.caller() {
 		return nil, &apiError{status: 404, typ: "resource_not_found_exception", reason: id}
 	}
 	return s, nil

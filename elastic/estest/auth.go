@@ -3,13 +3,34 @@ package estest
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// authenticate finds out who calls, by basic authentication. The cluster's index of users is short, and a test of
-// timing attacks is not what it is for.
+// SetUsers changes who may use the cluster. It fails, and changes nothing, if a filter is no query.
+func (c *Cluster) SetUsers(users ...User) error {
+	for _, u := range users {
+		filters := []string{u.Filter}
+		for _, k := range u.Keys {
+			filters = append(filters, k.Filter)
+		}
+		for _, f := range filters {
+			u.Filter = f
+			if err := c.checkFilter(u); err != nil {
+				return err
+			}
+		}
+	}
+	users = slices.Clone(users)
+	c.users.Store(&users)
+	return nil
+}
+
+// authenticate finds out who calls. The cluster's index of users is short, and a test of timing attacks is not what it is
+// for.
 func (c *Cluster) authenticate(r *request) error {
-	if len(c.o.Users) == 0 {
+	users := *c.users.Load()
+	if len(users) == 0 {
 		return nil
 	}
 	header := r.Header.Get("Authorization")
@@ -21,20 +42,71 @@ func (c *Cluster) authenticate(r *request) error {
 			meta:   challenge,
 		}
 	}
-	decoded, err := base64.StdEncoding.DecodeString(credentials)
-	name, password, _ := strings.Cut(string(decoded), ":")
-	if err == nil && strings.EqualFold(scheme, "basic") {
-		for i := range c.o.Users {
-			if u := &c.o.Users[i]; u.Name == name && u.Password == password {
-				r.user = u
+	decoded, _ := base64.StdEncoding.DecodeString(credentials)
+	name, secret, _ := strings.Cut(string(decoded), ":")
+	switch {
+	case strings.EqualFold(scheme, "basic"):
+		r.user = userOf(users, name, secret)
+	case strings.EqualFold(scheme, "apikey"):
+		r.user = keyOf(users, name, secret)
+	}
+	if r.user == nil {
+		return &apiError{
+			status: 401, typ: "security_exception",
+			reason: fmt.Sprintf("unable to authenticate user [%s] for REST request [%s]", name, r.Target),
+			meta:   challenge,
+		}
+	}
+	return r.runAs(users)
+}
+
+// userOf returns the user with a name and a password, or nil.
+func userOf(users []User, name, password string) *User {
+	for i := range users {
+		if u := &users[i]; u.Name == name && u.Password == password {
+			return u
+		}
+	}
+	return nil
+}
+
+// keyOf returns the user of an API key, with the rights of the key, or nil.
+func keyOf(users []User, id, secret string) *User {
+	for _, u := range users {
+		for _, k := range u.Keys {
+			if k.ID != id || k.Secret != secret {
+				continue
+			}
+			u.key = id
+			switch {
+			case u.Filter == "":
+				u.Filter = k.Filter
+			case k.Filter != "":
+				u.Filter = fmt.Sprintf(`{"bool":{"filter":[%s,%s]}}`, u.Filter, k.Filter)
+			}
+			return &u
+		}
+	}
+	return nil
+}
+
+// runAs makes the caller another user, if the request says so and the caller may.
+func (r *request) runAs(users []User) error {
+	name := r.Header.Get("es-security-runas-user")
+	if name == "" {
+		return nil
+	}
+	if slices.Contains(r.user.RunAs, name) {
+		for i := range users {
+			if users[i].Name == name {
+				r.user = &users[i]
 				return nil
 			}
 		}
 	}
 	return &apiError{
-		status: 401, typ: "security_exception",
-		reason: fmt.Sprintf("unable to authenticate user [%s] for REST request [%s]", name, r.Target),
-		meta:   challenge,
+		status: 403, typ: "security_exception",
+		reason: fmt.Sprintf("action [cluster:admin/xpack/security/user/authenticate] is unauthorized for user [%s] run as [%s]", r.user.Name, name),
 	}
 }
 
@@ -79,7 +151,7 @@ func (r *request) userFilter(ix *index) (matcher, error) {
 func (c *Cluster) checkFilter(u User) error {
 	r := &request{c: c, user: &u, now: c.clock.Now()}
 	if _, err := r.userFilter(&index{mapping: newMapping()}); err != nil {
-		return fmt.Errorf("start cluster: filter of user %q: %w", u.Name, err)
+		return fmt.Errorf("filter of user %q: %w", u.Name, err)
 	}
 	return nil
 }

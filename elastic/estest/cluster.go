@@ -19,6 +19,7 @@ import (
 	"hash/fnv"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,7 +48,8 @@ type Options struct {
 	Gzip bool
 	// MaxContentLength is the limit for bodies, in bytes, 100 MiB if zero, as in nodes.
 	MaxContentLength int64
-	// Users are who may use the cluster, by basic authentication. Nobody has to say who they are if there are none.
+	// Users are who may use the cluster, by basic authentication or a key of theirs. Nobody has to say who they are if there
+	// are none. SetUsers changes them.
 	Users []User
 }
 
@@ -57,6 +59,19 @@ type User struct {
 	Roles          []string
 	// Filter is a query, in JSON: the user sees the documents that match it and no others. Empty for all.
 	Filter string
+	// Keys are the user's API keys.
+	Keys []Key
+	// RunAs are the names of users as whom the user may act, by es-security-runas-user.
+	RunAs []string
+
+	key string // by which the user came
+}
+
+// A Key is an API key: who has it is its user, with rights that are as narrow as the user's and its own together.
+type Key struct {
+	ID, Secret string
+	// Filter is as that of a User.
+	Filter string
 }
 
 // A Cluster is a number of nodes over one store of documents. Its methods may be called from any goroutine.
@@ -65,6 +80,7 @@ type Cluster struct {
 	details *flavorDetails
 	clock   Clock
 	uuid    string
+	users   atomic.Pointer[[]User]
 	faults  faults
 
 	nodesMu sync.Mutex // guards nodes
@@ -111,11 +127,9 @@ func Start(o Options) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	for _, u := range o.Users {
-		if err := c.checkFilter(u); err != nil {
-			c.Close()
-			return nil, err
-		}
+	if err := c.SetUsers(o.Users...); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("start cluster: %w", err)
 	}
 	return c, nil
 }
