@@ -112,6 +112,9 @@ type Verdict struct {
 	// Precomputable tells that the request asks for aggregations only, which OpenSearch 3 may take from the structure of
 	// an index; see Complete.
 	Precomputable bool
+	// Hidden are members that the answer must have to be judged, and that the request's filter_path hides: the request is to be
+	// sent as Widen says, and the answer given as Narrow says.
+	Hidden Members
 	// Caller tells callers apart by what says who they are, under Options.Secret. It is zero if nothing does, or if it does not
 	// matter because everybody shares answers.
 	Caller [16]byte
@@ -358,6 +361,9 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 	if why = k.addArgs(s, count, &facts, v); why != "" {
 		return why
 	}
+	if v.Hidden != 0 && (s.pretty() || signed(r, s)) {
+		return ReasonFilterPath
+	}
 	s.parts = appendPart(s.parts, contentType)
 	s.parts = appendPart(s.parts, s.body)
 	if count || other {
@@ -597,6 +603,17 @@ func (k *Keyer) addArgs(s *state, count bool, f *Facts, v *Verdict) Reason {
 	return ""
 }
 
+// pretty tells whether the answer has white space, with which nobody can cut it as a node does.
+func (s *state) pretty() bool {
+	return slices.ContainsFunc(s.args, func(a arg) bool { return string(a.name) == "pretty" && string(a.value) != "false" })
+}
+
+// signed tells whether the caller has signed the URL, which must not change then.
+func signed(r *Request, s *state) bool {
+	return bytes.HasPrefix(r.Header.Get("authorization"), []byte("AWS4-")) ||
+		slices.ContainsFunc(s.args, func(a arg) bool { return bytes.EqualFold(a.name, []byte("x-amz-signature")) })
+}
+
 // judgeArg says whether a URL parameter stays out of the key, or why there is no key. even tells that copies of a shard give
 // the same.
 func (k *Keyer) judgeArg(a *arg, even bool, v *Verdict) (drop bool, why Reason) {
@@ -627,7 +644,8 @@ func (k *Keyer) judgeArg(a *arg, even bool, v *Verdict) (drop bool, why Reason) 
 			return false, ReasonFormat
 		}
 	case ruleFilterPath:
-		if a.raw || !keepsCompleteness(a.value) {
+		ok := false
+		if v.Hidden, ok = hiddenBy(a.value); !ok || a.raw {
 			return false, ReasonFilterPath
 		}
 	case ruleHides:

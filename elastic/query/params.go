@@ -227,47 +227,6 @@ func (a *arg) keyValue() []byte {
 	return a.value
 }
 
-// keepsCompleteness tells whether an answer cut down by filter_path surely still has the members by which the gate of
-// Complete judges it.
-func keepsCompleteness(patterns []byte) bool {
-	const all = 1<<4 - 1
-	kept, including := 0, false
-	for rest := patterns; len(rest) > 0; {
-		var p []byte
-		p, rest, _ = bytes.Cut(rest, []byte{','})
-		if bytes.ContainsAny(p, " \t\\") {
-			return false // trimmed and unescaped by some nodes, not by others
-		}
-		if len(p) > 0 && p[0] == '-' {
-			first, _, _ := bytes.Cut(p[1:], []byte{'.'})
-			if bytes.IndexByte(first, '*') >= 0 || completenessField(first) != 0 {
-				return false
-			}
-			continue
-		}
-		including = true
-		if string(p) == "*" || string(p) == "**" {
-			kept = all
-		}
-		kept |= completenessField(p)
-	}
-	return !including || kept == all
-}
-
-func completenessField(name []byte) int {
-	switch string(name) {
-	case "timed_out":
-		return 1
-	case "_shards":
-		return 2
-	case "terminated_early":
-		return 4
-	case "_clusters":
-		return 8
-	}
-	return 0
-}
-
 // Known tells whether a URL parameter, decoded, is one of searches or counts that changes them. Others may be an operator's own,
 // such as the one from which a plug-in takes a token.
 func Known(name []byte) bool {

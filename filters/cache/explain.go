@@ -199,7 +199,7 @@ var sentences = map[query.Reason]string{
 	query.ReasonRequestType:    "its body does not say that it is JSON in UTF-8",
 	query.ReasonAccept:         "an answer other than JSON is asked for",
 	query.ReasonFormat:         "an answer other than JSON is asked for by format",
-	query.ReasonFilterPath:     "filter_path may hide that an answer is incomplete; add timed_out,_shards,terminated_early,_clusters to it",
+	query.ReasonFilterPath:     "its filter_path may leave a part of what tells whether an answer is complete, or cannot be widened and undone because of pretty or a signature; add timed_out,_shards,terminated_early,_clusters to it",
 	query.ReasonArguments:      "it has too many URL parameters",
 	query.ReasonRepeated:       "a URL parameter comes twice, and nodes differ in which counts",
 	query.ReasonSource:         "source stands beside a body, or is empty or without source_content_type",

@@ -505,7 +505,13 @@ func (l *lookup) squeeze(x *flows.Exchange, next flows.Handler, t *ticket, f *fl
 
 // alone forwards x. Nobody waits for its answer.
 func (l *lookup) alone(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
-	err := l.forward(x, next, t)
+	var err error
+	if t.verdict.Hidden == 0 {
+		err = l.forward(x, next, t)
+	} else { // an answer that is too large cannot be cut
+		t.why = query.ReasonFilterPath
+		err = next.Serve(x)
+	}
 	if failed(x, err) && l.rescue(x, t) {
 		return nil
 	}
@@ -555,7 +561,7 @@ func (l *lookup) fill(x *flows.Exchange, next flows.Handler, t *ticket, f *fligh
 func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error {
 	t.ask.Reset()
 	l.stampOf(&t.ask, &t.verdict, t.request.Index, t.request.RawQuery)
-	err := l.call(x, next, t)
+	err := l.callWidened(x, next, t)
 	if x.Trace.Outcome == flows.Upstream && err == nil && l.refused(x.Response.Status) {
 		l.shared.forget(&t.key)
 		t.past = nil
@@ -586,6 +592,33 @@ func (l *lookup) call(x *flows.Exchange, next flows.Handler, t *ticket) error {
 	}
 	t.open = false
 	return err
+}
+
+// callWidened is call for a request that may have to ask for more than its client did. The client is not given that.
+func (l *lookup) callWidened(x *flows.Exchange, next flows.Handler, t *ticket) error {
+	if t.verdict.Hidden == 0 {
+		return l.call(x, next, t)
+	}
+	own := x.Request.Target
+	// It must live as long as the exchange.
+	x.Retarget(t.verdict.Widen(append(bytes.Clone(x.Request.Path), '?'), x.Request.Query))
+	err := l.call(x, next, t)
+	x.Retarget(own)
+	switch {
+	case err != nil || !x.Response.Answered() || t.narrowed:
+		return err
+	case t.why != reasonTooLarge && t.why != reasonMemory:
+		body, why, err := l.shared.body(&x.Response.Body, maxMerged)
+		if err != nil {
+			return err
+		}
+		if why == "" {
+			x.Response.Body.Replace(t.verdict.Narrow(body))
+			return nil
+		}
+	}
+	// It cannot be cut: it is asked for as if there were no cache.
+	return next.Serve(x)
 }
 
 // stampOf asks for a stamp of what the answer to a search depends on.

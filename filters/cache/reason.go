@@ -34,7 +34,8 @@ var unstoredReasons = [...]query.Reason{
 	query.ReasonStatus, query.ReasonContentType, query.ReasonContentCoding, query.ReasonSetCookie,
 	query.ReasonCacheControl, query.ReasonVary, query.ReasonMalformed, query.ReasonTimedOut, query.ReasonShards,
 	query.ReasonEndedEarly, query.ReasonError, query.ReasonCursor, query.ReasonClusters, query.ReasonProfile,
-	query.ReasonRunning, reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonWarning, reasonUnanswered, reasonPurged, reasonCluster,
+	query.ReasonRunning, query.ReasonFilterPath, reasonTooLarge, reasonTooSmall, reasonMemory, reasonFault, reasonNotOffered, reasonWarning,
+	reasonUnanswered, reasonPurged, reasonCluster,
 }
 
 // passing tells whether a reason says something about one answer only, and not about all answers to such a request.

@@ -26,6 +26,7 @@ type shared struct {
 	callers callers
 	tickets sync.Pool
 	stores  atomic.Pointer[[]*store]
+	budget  *flows.Budget
 	faults  *obs.Throttle
 	metrics sharedMetrics
 
@@ -59,7 +60,7 @@ type sharedMetrics struct {
 // sharedOf returns what the filters share.
 func sharedOf(rt *flows.Runtime) (*shared, error) {
 	return flows.Keep(rt, "cache", func() (*shared, func(), error) {
-		s := &shared{secret: make([]byte, 32), flights: newFlights(), faults: obs.NewThrottle(rt.Logger, time.Minute)}
+		s := &shared{secret: make([]byte, 32), flights: newFlights(), budget: rt.Budget, faults: obs.NewThrottle(rt.Logger, time.Minute)}
 		if _, err := rand.Read(s.secret); err != nil {
 			return nil, nil, fmt.Errorf("make the secret of the cache: %w", err)
 		}

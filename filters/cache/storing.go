@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"weir/elastic"
 	"weir/elastic/query"
 	"weir/flows"
 )
@@ -22,7 +21,6 @@ type storing struct {
 	store  *store
 	rule   *rule
 	leave  func() // the rule
-	budget *flows.Budget
 }
 
 // start readies k for answers.
@@ -37,7 +35,7 @@ func (k *storing) start(rt *flows.Runtime) error {
 	if k.rule, err = ruleOf(rt, k.id); err != nil {
 		return err
 	}
-	k.leave, k.budget = k.rule.use(k.lifetime), rt.Budget
+	k.leave = k.rule.use(k.lifetime)
 	return nil
 }
 
@@ -82,7 +80,7 @@ func (k *storing) offer(x *flows.Exchange, t *ticket) (err error) {
 	if why == "" && err == nil {
 		_, why = query.Complete(t.request.API, &t.verdict, 200, &x.Response.Header, body)
 		if why == "" {
-			why = k.keep(x, t, &t.wanted, 0, &t.request, body, nil)
+			why = k.keep(x, t, &t.wanted, 0, &t.request, t.narrow(x, body), nil)
 		}
 	}
 	t.why = why
@@ -107,7 +105,7 @@ func (k *storing) answer(x *flows.Exchange, t *ticket, most int64) ([]byte, quer
 	case r.Body.Len() > most:
 		return nil, reasonTooLarge, nil
 	}
-	return k.body(&x.Response.Body, most)
+	return k.shared.body(&x.Response.Body, most)
 }
 
 // keep makes the entry of w, whose complete answer consists of two parts, and stores it. It returns why it does not. r is the
@@ -131,28 +129,4 @@ func (k *storing) keep(x *flows.Exchange, t *ticket, w *wanted, part int, r *que
 	}
 	k.shared.metrics.stored.Inc()
 	return ""
-}
-
-// body returns the whole body of an answer, or why it is passed on as a stream.
-func (k *storing) body(b *flows.Body, most int64) ([]byte, query.Reason, error) {
-	var body []byte
-	var err error
-	whole := true
-	switch {
-	case b.Len() >= 0:
-		if body, err = b.Bytes(most); err == flows.ErrBudget {
-			return nil, reasonMemory, nil
-		}
-	case k.budget.Used()+2*most > k.budget.Limit():
-		return nil, reasonMemory, nil // half-way there would be no going back
-	default:
-		body, whole, err = b.Prefetch(most)
-	}
-	switch {
-	case err != nil:
-		return nil, reasonUnanswered, elastic.Errorf(502, "answer_exception", "the answer of the node broke off").Because(err)
-	case !whole:
-		return nil, reasonTooLarge, nil
-	}
-	return body, "", nil
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"weir/elastic"
 	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
@@ -30,6 +31,8 @@ type ticket struct {
 	// What became of the answer.
 	open    bool // it may be offered to the cache
 	offered bool
+	// narrowed tells that the response is as the client asked for it, although more was asked for.
+	narrowed bool
 
 	scratch []byte // what is written into the exchange
 	address [16]byte
@@ -52,7 +55,7 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 	}
 	t.busy = true
 	t.scratch = t.scratch[:0]
-	t.open, t.offered, t.stored, t.entry, t.why = false, false, false, nil, ""
+	t.open, t.offered, t.narrowed, t.stored, t.entry, t.why = false, false, false, false, nil, ""
 	t.store, t.past = nil, nil
 	t.async.reset()
 	return t
@@ -64,9 +67,20 @@ func (t *ticket) Release() {
 	t.async.reset()
 	t.accepts, t.store, t.cluster, t.multi, t.past = codings{}, nil, "", nil, nil
 	t.busy, t.request, t.wanted, t.asked, t.least, t.most = false, query.Request{}, wanted{}, time.Time{}, 0, 0
-	t.open, t.offered = false, false
+	t.open, t.offered, t.narrowed = false, false, false
 	t.scratch, t.address = t.scratch[:0], [16]byte{}
 	t.shared.tickets.Put(t)
+}
+
+// narrow makes body, which is the answer to more than the client asked for, the answer that it asked for, and returns that.
+func (t *ticket) narrow(x *flows.Exchange, body []byte) []byte {
+	if t.verdict.Hidden == 0 {
+		return body
+	}
+	body = t.verdict.Narrow(body)
+	x.Response.Body.Replace(body)
+	t.narrowed = true
+	return body
 }
 
 // caller adds to r who asks beyond what the header says. A certificate is known by issuer and subject, so that one that was
@@ -144,4 +158,28 @@ func requestBody(x *flows.Exchange, limit int64) ([]byte, query.Reason, error) {
 		return nil, reasonMemory, nil // nothing was read yet
 	}
 	return data, "", err
+}
+
+// body returns the whole body of an answer, or why it is passed on as a stream.
+func (s *shared) body(b *flows.Body, most int64) ([]byte, query.Reason, error) {
+	var body []byte
+	var err error
+	whole := true
+	switch {
+	case b.Len() >= 0:
+		if body, err = b.Bytes(most); err == flows.ErrBudget {
+			return nil, reasonMemory, nil
+		}
+	case s.budget.Used()+2*most > s.budget.Limit():
+		return nil, reasonMemory, nil // half-way there would be no going back
+	default:
+		body, whole, err = b.Prefetch(most)
+	}
+	switch {
+	case err != nil:
+		return nil, reasonUnanswered, elastic.Errorf(502, "answer_exception", "the answer of the node broke off").Because(err)
+	case !whole:
+		return nil, reasonTooLarge, nil
+	}
+	return body, "", nil
 }
