@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -25,6 +27,9 @@ func testCache(t *testing.T, cluster string) {
 	defer deleteAll(t, g.client, cluster, "cached*")
 	t.Run("same search, same answer", c.with((*cacheTest).sameSearches))
 	t.Run("other search, other answer", c.with((*cacheTest).otherSearches))
+	t.Run("what counts in a request", c.with((*cacheTest).precedence))
+	t.Run("filtered answers", c.with((*cacheTest).filterPaths))
+	t.Run("fields of answers", c.with((*cacheTest).fields))
 	t.Run("incomplete answers", c.with((*cacheTest).incomplete))
 	t.Run("several searches", c.with((*cacheTest).several))
 	t.Run("writes through the gateway", c.with((*cacheTest).writes))
@@ -121,6 +126,104 @@ func (c *cacheTest) otherSearches() {
 		"/cached-none/_search", "/cached-none/_search?ignore_unavailable=true", "/cached-1/_search?timeout=x", "/cached-1/_search?pretty", "/cached-1/_count",
 	} {
 		c.equal(target, `{"query":{"term":{"a":1}}}`)
+	}
+}
+
+// precedence is which of several places in a request counts: an answer to another reading must not be kept under its key.
+func (c *cacheTest) precedence() {
+	const sorted = `"sort":["k"],"_source":false`
+	for _, ask := range []struct{ target, body string }{
+		{"/cached-1/_search", `{"size":3,` + sorted + `}`},
+		{"/cached-1/_search?size=0", `{"size":3,` + sorted + `}`},
+		{"/cached-1/_search?size=3", `{"size":0,` + sorted + `}`},
+		{"/cached-1/_search?size=03", `{"size":0,` + sorted + `}`},
+		{"/cached-1/_search?q=a:1", `{"query":{"term":{"a":0}},` + sorted + `}`},
+		{"/cached-1/_search", `{"query":{"term":{"a":0}},` + sorted + `}`},
+		{"/cached-1/_search?from=1", `{"from":2,` + sorted + `}`},
+		{"/cached-1/_search?sort=b,k", `{` + sorted + `}`},
+		{"/cached-1/_search?track_total_hits=1", `{"track_total_hits":true,` + sorted + `}`},
+		{"/cached-1/_search?terminate_after=1", `{"size":0}`},
+		{"/cached-1/_search?source=%7B%22size%22:1,%22sort%22:%5B%22k%22%5D%7D&source_content_type=application/json", ``},
+		{"/cached-1/_search?source=%7B%22size%22:2,%22sort%22:%5B%22k%22%5D%7D&source_content_type=application/json", ``},
+		{"/cached-1/_search?source=%7B%22size%22:2%7D", ``},
+		{"/cached-1/_search?source=%7B%7D&source_content_type=application/json", `{"size":1}`},
+		{"/cached-1/_search?size=1;from=1", `{` + sorted + `}`},
+		{"/cached-1/_search?size=1&SIZE=2", `{` + sorted + `}`},
+		{"/cached-1/_search?version", `{` + sorted + `}`},
+		{"/cached-1/_search?version=false", `{"version":true,` + sorted + `}`},
+		{"/cached-1/_search?preference=_local", `{` + sorted + `}`},
+		{"/cached-1/_search?routing=1", `{` + sorted + `}`},
+		{"/cached-1/_search?%73ize=1", `{` + sorted + `}`},
+		{"/cached-1%2Ccached-2/_search", `{"size":3,"sort":["k","_index"]}`},
+		{"/cached-%2A/_search", `{"size":3,"sort":["k","_index"]}`},
+	} {
+		c.equal(ask.target, ask.body)
+	}
+}
+
+// filterPaths are answers that are cut down: they are kept, and look as the node's.
+func (c *cacheTest) filterPaths() {
+	const body = `{"size":2,"sort":["k"],"aggs":{"k":{"terms":{"field":"k"}}}}`
+	for _, patterns := range []string{
+		"hits.hits._id", "hits.total,aggregations.k.buckets.key", "hits,-hits.hits._source", "-hits", "nothing", "_shards", "_shards,hits.total",
+		"timed_out,_shards,terminated_early,_clusters", "hits.hits._so*", "aggregations.*.buckets.doc_count", "took,hits.max_score",
+	} {
+		if status := c.equal("/cached-1/_search?filter_path="+patterns, body); !strings.HasPrefix(status, "weir; hit") {
+			c.Errorf("%s: %s, want a hit", patterns, status)
+		}
+	}
+	for _, patterns := range []string{"*.total", "**._id", "_shards.failed", "-_shards.total", "-*out", "hits&pretty", "hits.hits._id&size=x", "error"} {
+		c.equal("/cached-1/_search?filter_path="+patterns, body)
+		c.equal("/cached-none/_search?filter_path="+patterns, body)
+	}
+}
+
+// fields of the answer to one caller are not those of the next.
+func (c *cacheTest) fields() {
+	ask := func(header http.Header) (http.Header, string) {
+		c.Helper()
+		req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, c.gateway.url+"/cached-1/_search", strings.NewReader(`{"size":4,"sort":["k"]}`))
+		if err != nil {
+			c.Fatal(err)
+		}
+		req.Header = header
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := (&http.Transport{DisableCompression: true, DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			c.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var plain io.Reader = resp.Body
+		if resp.Header.Get("Content-Encoding") == "gzip" {
+			if plain, err = gzip.NewReader(resp.Body); err != nil {
+				c.Fatal(err)
+			}
+		}
+		text, err := io.ReadAll(plain)
+		if err != nil {
+			c.Fatal(err)
+		}
+		return resp.Header, string(text)
+	}
+	first, want := ask(http.Header{"X-Opaque-Id": {"one"}, "Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}})
+	if first.Get("X-Opaque-Id") != "one" {
+		c.Errorf("the first caller is called %q", first.Get("X-Opaque-Id"))
+	}
+	for i, coding := range []string{"", "gzip", "gzip", "identity", "gzip;q=0", ""} {
+		id := fmt.Sprint("next-", i)
+		header := http.Header{"X-Opaque-Id": {id}}
+		if coding != "" {
+			header.Set("Accept-Encoding", coding)
+		}
+		got, text := ask(header)
+		if !strings.HasPrefix(got.Get("Cache-Status"), "weir; hit") || got.Get("X-Opaque-Id") != id || len(got["X-Opaque-Id"]) != 1 || text != want ||
+			got.Get("Content-Encoding") == "gzip" && coding != "gzip" || got.Get("Content-Type") != first.Get("Content-Type") {
+			c.Errorf("with Accept-Encoding %q: %v %s, want %s", coding, got, text, want)
+		}
+	}
+	anonymous, _ := ask(http.Header{})
+	if _, given := anonymous["X-Opaque-Id"]; given {
+		c.Errorf("who has no X-Opaque-Id is given %v", anonymous["X-Opaque-Id"])
 	}
 }
 
