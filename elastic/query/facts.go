@@ -7,6 +7,8 @@ import "bytes"
 // err towards being true.
 type Facts struct {
 	Now            bool // the answer moves with the clock
+	Hourly         bool // it changes with the clock, but only when an hour, a day or more begins somewhere
+	Minutely       bool // likewise when a minute begins
 	Size0          bool // "size":0, no hits are asked for
 	Aggs           bool // "aggs" at the top
 	TerminateAfter bool // "terminate_after" other than 0: an answer may end early and is then not the only right one
@@ -27,7 +29,7 @@ type Facts struct {
 
 // Steady tells whether a query with these facts finds the same in indices that do not change.
 func (f *Facts) Steady() bool {
-	return !f.Now && !f.Script && !f.Random && !f.Wrapped && !f.Foreign && !f.External
+	return !f.Now && !f.Hourly && !f.Minutely && !f.Script && !f.Random && !f.Wrapped && !f.Foreign && !f.External
 }
 
 // A fact is one of Facts.
@@ -52,6 +54,8 @@ const (
 	saysExternal
 	saysPipeline
 	saysUneven
+	saysHourly
+	saysMinutely
 )
 
 // A factSet is a set of facts, a bit each.
@@ -68,6 +72,7 @@ func (s factSet) named() Facts {
 		Script: s.has(saysScript), ScriptedMetric: s.has(saysScriptedMetric), Sampler: s.has(saysSampler),
 		Random: s.has(saysRandom), Wrapped: s.has(saysWrapped), Foreign: s.has(saysForeign), External: s.has(saysExternal),
 		Pipeline: s.has(saysPipeline), Uneven: s.has(saysUneven),
+		Hourly: s.has(saysHourly), Minutely: s.has(saysMinutely),
 	}
 }
 
@@ -163,9 +168,25 @@ func textFacts(p place, s []byte) factSet {
 		return saysIf(saysNow, hasNowToken(s, true))
 	case placeFullText:
 		// On a date field even match takes date math; "now" alone is there a single millisecond, but a common word.
-		return saysIf(saysNow, len(s) > len("now") && isDateMath(s))
+		if len(s) == len("now") {
+			return 0
+		}
 	}
-	return saysIf(saysNow, isDateMath(s)) | indexFacts(s)
+	return dateFacts(s) | indexFacts(s)
+}
+
+// dateFacts returns what a string says where a date may stand.
+func dateFacts(s []byte) factSet {
+	if !isDateMath(s) {
+		return 0
+	}
+	switch stepOf(s[len("now"):]) {
+	case stepHour:
+		return saysHourly.set()
+	case stepMinute:
+		return saysMinutely.set()
+	}
+	return saysNow.set()
 }
 
 // indexFacts returns what date math in the name of an index says, such as <logs-{now/d}>.

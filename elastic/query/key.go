@@ -67,6 +67,9 @@ type Options struct {
 	HarmlessHeaders []string
 	// ExtraArgs names URL parameters to keep in the key although they change no complete answer.
 	ExtraArgs []string
+	// RoundedNow says that the clocks of the nodes can be relied upon: searches that count from a rounded now only are not
+	// NowBound, but only have a Step.
+	RoundedNow bool
 	// Others names APIs beside search and count whose requests get keys, out of those that Others returns.
 	Others []string
 	// MaxBody is the largest body that gets a key, in bytes; 0 means 1 MiB.
@@ -103,6 +106,8 @@ type Verdict struct {
 	Elsewhere bool
 	// NowBound tells that the answer moves with the clock.
 	NowBound bool
+	// Step, unless 0, tells that the answer may change with the clock at each multiple of it, in UTC, and not in between.
+	Step time.Duration
 	// Refresh tells that the caller wants no stored answer, but lets the new one be stored.
 	Refresh bool
 	// OnlyIfCached tells that the caller wants a stored answer or 504.
@@ -353,7 +358,7 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 		}
 		why = judgeOther(r, s.body, v)
 	} else {
-		why = k.judge(&facts, v)
+		why = k.judge(&facts, s.body, v)
 	}
 	if why != "" {
 		return why
@@ -527,7 +532,7 @@ func (s *state) source(body, contentType []byte) (source, sourceType []byte, why
 }
 
 // judge says what the body's contents mean for caching.
-func (k *Keyer) judge(f *Facts, v *Verdict) Reason {
+func (k *Keyer) judge(f *Facts, body []byte, v *Verdict) Reason {
 	switch {
 	case f.Slice:
 		return ReasonSlice
@@ -558,7 +563,14 @@ func (k *Keyer) judge(f *Facts, v *Verdict) Reason {
 	case f.Pipeline:
 		v.lives(ReasonSearchPipeline)
 	}
-	v.NowBound, v.Elsewhere = v.NowBound || f.Now, f.Foreign
+	switch {
+	case f.Minutely:
+		v.Step = stepMinute
+	case f.Hourly:
+		v.Step = stepHour
+	}
+	rounded := v.Step > 0 && k.options.RoundedNow && !oddZone(body)
+	v.NowBound, v.Elsewhere = v.NowBound || f.Now || v.Step > 0 && !rounded, f.Foreign
 	v.TerminateAfter, v.Precomputable = f.TerminateAfter, f.Aggs && !f.TerminateAfter
 	return ""
 }

@@ -41,7 +41,7 @@ func (s *store) compress(key *query.Key, e *Entry) *Entry {
 	}
 	fresh := &Entry{
 		status: e.status, fields: e.fields, body: e.body, gzip: bytes.Clone(out.Bytes()), source: e.source,
-		asked: e.asked, rule: e.rule, spread: e.spread, moves: e.moves, stamp: e.stamp, timed: e.timed,
+		asked: e.asked, rule: e.rule, spread: e.spread, moves: e.moves, until: e.until, stamp: e.stamp, timed: e.timed,
 	}
 	fresh.coded.Store(true)
 	fresh.hits.Store(e.hits.Load())

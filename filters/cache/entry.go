@@ -25,6 +25,7 @@ type Entry struct {
 	rule   *rule     // for how long it may be given without proof; nil unless it was stored
 	spread int       // in thousandths, what is added to that
 	moves  bool      // with the clock
+	until  time.Time // when it may change with the clock; zero: never
 	stamp  generation.Stamp
 	timed  bool // no proof makes it live longer
 
@@ -128,7 +129,26 @@ func (e *Entry) life() time.Duration {
 }
 
 // left returns for how long e may still be given without proof; below 0 that is over.
-func (e *Entry) left(now time.Time) time.Duration { return e.life() - now.Sub(e.asked) }
+func (e *Entry) left(now time.Time) time.Duration {
+	left := e.life() - now.Sub(e.asked)
+	if !e.until.IsZero() {
+		left = min(left, e.until.Sub(now))
+	}
+	return left
+}
+
+// clockSkew is by how much the clocks of gateway and nodes may differ where an answer is said to change at full times only.
+const clockSkew = 30 * time.Second
+
+// step makes e an answer that changes with the clock at multiples of step. Shortly after one it may still be that of before: some
+// node's clock is slow. Then it moves.
+func (e *Entry) step(step time.Duration) {
+	since := e.asked.Truncate(step) // of absolute time
+	e.until = since.Add(step)
+	if e.asked.Sub(since) < clockSkew {
+		e.moves, e.timed = true, true
+	}
+}
 
 var (
 	opaqueID        = []byte("X-Opaque-Id")

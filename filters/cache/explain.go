@@ -25,6 +25,7 @@ type Explanation struct {
 	SharedBy  string   `json:"shared_by,omitempty"`  // who is given the same answer
 	TTL       string   `json:"ttl,omitempty"`        // of an answer that would be stored now
 	AgeBounds string   `json:"age_bounds,omitempty"` // why nothing but its age tells how good an answer is
+	Until     string   `json:"until,omitempty"`      // when an answer may change with the clock, so that none of now is given any longer
 
 	Entry *KeptEntry `json:"entry,omitempty"` // what is kept now
 
@@ -173,6 +174,9 @@ func (l *lookup) explainSearch(x *flows.Exchange, t *ticket, r *query.Request) E
 		e.SharedBy = "everybody who reaches the flow"
 	}
 	e.AgeBounds = string(v.TTLOnly)
+	if v.Step > 0 {
+		e.Until = time.Now().Truncate(v.Step).Add(v.Step).UTC().Format(time.RFC3339)
+	}
 	if l.keep != nil {
 		e.TTL = l.keep.lifetime.of(v.NowBound).String()
 	}

@@ -24,6 +24,11 @@ type KeyConfig struct {
 	// top_hits, top_metrics, inner_hits or suggest, and nothing else in which copies of a shard may differ, such as min_score,
 	// knn or terminate_after. Copies of a shard may order hits of equal score differently.
 	Preference string `conf:"preference" enum:"auto,keep,drop"`
+	// What searches are to the clock that count from a rounded now only, such as `now-7d/d`. `moving`: their answers live for
+	// now_ttl, like those of all searches that count from now. `still`: for ttl, and longer while nothing changes, but never
+	// beyond the moment at which the rounding may change, which is each full quarter of an hour, or each minute for `now/m`.
+	// That is right only while the clocks of the gateway and of all nodes differ by less than 30 s.
+	RoundedNow string `conf:"rounded_now" enum:"moving,still"`
 	// Whether searches with scripts are cached: `deterministic` says that scripts give the same for the same documents.
 	Scripts string `conf:"scripts" enum:"bypass,deterministic"`
 	// APIs whose answers are kept too, each for ttl, and those to queries for now_ttl if that is shorter: `field_caps`,
@@ -35,13 +40,13 @@ type KeyConfig struct {
 }
 
 func defaultKey() KeyConfig {
-	return KeyConfig{Identity: "per_credential", Preference: "auto", Scripts: "bypass", MaxRequest: 1 << 20}
+	return KeyConfig{Identity: "per_credential", Preference: "auto", RoundedNow: "moving", Scripts: "bypass", MaxRequest: 1 << 20}
 }
 
 // options returns the options of a Keyer.
 func (c *KeyConfig) options(b *flows.Builder, headers, args []string) query.Options {
 	o := query.Options{
-		ByAddress: c.ByAddress, DeterministicScripts: c.Scripts == "deterministic", MaxBody: int(c.MaxRequest),
+		ByAddress: c.ByAddress, RoundedNow: c.RoundedNow == "still", DeterministicScripts: c.Scripts == "deterministic", MaxBody: int(c.MaxRequest),
 		ExtraHeaders: headers, HarmlessHeaders: c.HarmlessHeaders, ExtraArgs: args, Others: c.Also,
 	}
 	if c.Identity == "shared" {

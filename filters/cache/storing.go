@@ -114,6 +114,9 @@ func (k *storing) keep(x *flows.Exchange, t *ticket, w *wanted, part int, r *que
 	e := newEntry(x, front, end, t.asked)
 	e.rule, e.moves, e.timed = k.rule, w.verdict.NowBound, w.verdict.TTLOnly != ""
 	e.stamp = t.ask.Stamp(part)
+	if w.verdict.Step > 0 {
+		e.step(w.verdict.Step)
+	}
 	// What was stored together, when a dashboard was opened, is not to be asked for together again.
 	e.spread = rand.N(2*maxSpread+1) - maxSpread
 	w.entry = e

@@ -1,0 +1,149 @@
+package cache
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/elastic/estest"
+	"weir/flows"
+)
+
+// skewed is a clock that is wrong.
+type skewed time.Duration
+
+func (s skewed) Now() time.Time                       { return time.Now().Add(time.Duration(s)) }
+func (skewed) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// nowRig is a cache over a scripted cluster with a document for each hour around now, whose clock may be wrong.
+func nowRig(t *testing.T, settings string, skew time.Duration) (r *rig, direct func(body string) string) {
+	cluster := estest.New(t, estest.Options{InMemory: true, Clock: skewed(skew)})
+	client := &http.Client{Transport: &http.Transport{DialContext: cluster.Dial, DisableKeepAlives: true}}
+	r = newRig(t, `[{name: main, filter: [{cache: {`+settings+`}}, {node: {}}]}]`)
+	m := &model{rig: r, cluster: cluster, http: client}
+	r.node = func(x *flows.Exchange, _ int64) error {
+		body, err := x.Request.Body.Bytes(1 << 20)
+		if err != nil {
+			return err
+		}
+		status, text, header, err := m.send("", string(x.Request.Method), string(x.Request.Target), string(body))
+		x.Reply(status, header.Get("Content-Type"), []byte(text))
+		return err
+	}
+	m.direct("PUT", "/i", `{"mappings":{"properties":{"t":{"type":"date"},"title":{"type":"text"}}}}`)
+	var bulk strings.Builder
+	for hour := range 200 {
+		fmt.Fprintf(&bulk, "{\"index\":{}}\n{\"t\":%d,\"title\":\"now\"}\n", time.Now().Add(time.Duration(hour-100)*time.Hour).UnixMilli())
+	}
+	m.direct("POST", "/i/_bulk?refresh=true", bulk.String())
+	return r, func(body string) string {
+		_, text, _, err := m.send("", "POST", "/i/_count", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return countOf(t, text)
+	}
+}
+
+func countOf(t *testing.T, text string) string {
+	t.Helper()
+	var a struct{ Count *int }
+	if err := json.Unmarshal([]byte(text), &a); err != nil || a.Count == nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return fmt.Sprint(*a.Count)
+}
+
+const (
+	sinceMidnight = `{"query":{"range":{"t":{"gte":"now/d","time_zone":"Pacific/Auckland"}}}}`
+	sinceTheHour  = `{"query":{"range":{"t":{"gte":"now-15m/h"}}}}`
+)
+
+// An answer that counts from a rounded now is given until the rounding changes, and not a moment longer.
+func TestRoundedNow(t *testing.T) {
+	for _, body := range []string{sinceMidnight, sinceTheHour} {
+		for settings, most := range map[string]int{"ttl: 12h, rounded_now: still": 2*4*26 + 5, "ttl: 12h, now_ttl: 1h": 4*26 + 5} {
+			synctest.Test(t, func(t *testing.T) {
+				r, direct := nowRig(t, settings, 0)
+				<-time.After(7*time.Minute + 3*time.Second)
+				seen := map[string]bool{}
+				for range 26 * 36 {
+					x := r.ask("/i/_count", body)
+					got, want := countOf(t, bodyOf(x)), direct(body)
+					if got != want {
+						t.Fatalf("%s: at %s: %s, %s, the cluster says %s", settings, time.Now().UTC(), got, field(x, "cache-status"), want)
+					}
+					seen[got] = true
+					<-time.After(100 * time.Second)
+				}
+				if n := r.calls.Load(); n > int64(most) || len(seen) < 2 {
+					t.Errorf("%s: %s: %d calls in 26 hours, want at most %d; %d different answers", settings, body, n, most, len(seen))
+				}
+			})
+		}
+	}
+}
+
+// A clock that is a little wrong makes answers wrong for a little.
+func TestRoundedNowOfAWrongClock(t *testing.T) {
+	const nowTTL = 10 * time.Second
+	for _, skew := range []time.Duration{-5 * time.Second, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			r, direct := nowRig(t, "ttl: 12h, now_ttl: 10s, rounded_now: still", skew)
+			for { // to a minute before midnight in Auckland
+				before := direct(sinceMidnight)
+				<-time.After(time.Minute)
+				if direct(sinceMidnight) != before {
+					break
+				}
+			}
+			<-time.After(23*time.Hour + 58*time.Minute)
+			wrong := 0
+			for range 240 {
+				if countOf(t, bodyOf(r.ask("/i/_count", sinceMidnight))) != direct(sinceMidnight) {
+					wrong++
+				}
+				<-time.After(time.Second)
+			}
+			if wrong > int(nowTTL.Seconds()*1.1)+5 {
+				t.Errorf("with a clock that is off by %s answers are wrong for %d s", skew, wrong)
+			}
+		})
+	}
+}
+
+// Other searches are not taken for such ones, nor such ones for others.
+func TestNowAsAWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, direct := nowRig(t, "ttl: 1h, now_ttl: 10s, rounded_now: still", 0)
+		f := func(body string, want flows.Outcome) {
+			t.Helper()
+			r.ask("/i/_count", body)
+			<-time.After(5 * time.Minute)
+			x := r.ask("/i/_count", body)
+			if got := countOf(t, bodyOf(x)); got != direct(body) || (x.Trace.Outcome == flows.Hit) != (want == flows.Hit) {
+				t.Errorf("%s: %s, %s", body, got, field(x, "cache-status"))
+			}
+		}
+		<-time.After(time.Minute)
+		f(`{"query":{"match":{"title":"now"}}}`, flows.Hit)
+		f(`{"query":{"range":{"t":{"gte":"now-15m"}}}}`, flows.Upstream)
+		f(`{"query":{"query_string":{"query":"t:[now-1h TO now]"}}}`, flows.Upstream)
+	})
+}
+
+// An explanation says until when an answer would be given.
+func TestExplainRoundedNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, `[{name: main, filter: [{cache: {ttl: 12h, rounded_now: still}}, {node: {}}]}]`)
+		<-time.After(7 * time.Minute)
+		e, ok := Explain([]*flows.Flow{r.flows["main"]}, request("/i/_count", sinceMidnight))
+		if want := time.Now().Truncate(15 * time.Minute).Add(15 * time.Minute).UTC().Format(time.RFC3339); !ok || e.Until != want || e.AgeBounds != "" || e.TTL != "12h0m0s" {
+			t.Errorf("until %q, want %q; age bounds %q, ttl %s", e.Until, want, e.AgeBounds, e.TTL)
+		}
+	})
+}
