@@ -85,14 +85,14 @@ func TestTheClassicFileIsWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{
-		"basic_auth", "pass_patterns", "hash_factor.header", "hash_factor.query_args", "must_cache", "_async_search", "timeout_in_ms",
+		"basic_auth", "pass_patterns", "hash_factor.header", "hash_factor.query_args", "must_cache", "timeout_in_ms",
 		"num_of_messages", "bulk_size", "max_msg_size", "max_bytes_per_file", "sync_every_in_seconds", "sync_timeout_in_seconds",
 		"read_chan_buffer",
 	} {
 		if !strings.Contains(warnings.String(), name) {
 			t.Errorf("no warning names %s:\n%s", name, &warnings)
 		}
-		if name != "_async_search" && !strings.Contains(string(page), name+"`") {
+		if !strings.Contains(string(page), name+"`") {
 			t.Errorf("the page does not name %s", name)
 		}
 	}
