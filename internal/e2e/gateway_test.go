@@ -47,16 +47,40 @@ type site struct {
 	dir         string
 	addr, admin string                            // of the entry and, for the first process, of the admin listener
 	text        string                            // of gateway.yml
-	build       func() (binary string, err error) // buildGateway if nil
+	build       func() (binary string, err error) // buildGateway, or buildUnraced
 }
 
-// newSite makes a folder with the classic file in which only addresses are others, changed by edits. What the classic file
-// has no word for, the admin listener's address, stands in a second file.
+// newSite makes a site with the classic file, changed by edits.
 func newSite(tb testing.TB, cluster string, edits ...edit) *site {
 	tb.Helper()
-	s := &site{tb: tb, dir: tb.TempDir(), addr: freeAddress(tb), admin: freeAddress(tb), text: classicFile}
-	edits = append([]edit{swap("binding: 0.0.0.0:8000", "binding: "+s.addr), swap("http://localhost:9200", cluster)}, edits...)
-	for _, e := range edits {
+	return makeSite(tb, classicFile, cluster, edits)
+}
+
+// plainFile has an entry, a flow and a cluster, and nothing that keeps or limits anything.
+const plainFile = `entry:
+  - {name: main, router: main, network: {binding: 0.0.0.0:8000}}
+router:
+  - {name: main, default_flow: main}
+flow:
+  - name: main
+    filter:
+      - elasticsearch: {elasticsearch: default}
+elasticsearch:
+  - {name: default, endpoint: http://localhost:9200}
+`
+
+// newPlainSite makes a site that only passes on, with filters (YAML, each line indented as in the file) above the one that does.
+func newPlainSite(tb testing.TB, cluster, filters string, edits ...edit) *site {
+	tb.Helper()
+	return makeSite(tb, plainFile, cluster, append([]edit{swap("    filter:\n", "    filter:\n"+filters)}, edits...))
+}
+
+// makeSite makes a folder with a file in which addresses are replaced first, and then what edits change. What the classic file
+// has no word for, the admin listener's address, stands in a second file.
+func makeSite(tb testing.TB, text, cluster string, edits []edit) *site {
+	tb.Helper()
+	s := &site{tb: tb, dir: tb.TempDir(), addr: freeAddress(tb), admin: freeAddress(tb), text: text, build: buildGateway}
+	for _, e := range append([]edit{swap("0.0.0.0:8000", s.addr), swap("http://localhost:9200", cluster)}, edits...) {
 		s.text = e(tb, s.text)
 	}
 	s.write("gateway.yml", s.text)
@@ -135,11 +159,7 @@ func (s *site) start() *gateway { return s.startAs(s.admin) }
 // startAs is start for a gateway whose admin listener is expected at another address than the configured one.
 func (s *site) startAs(admin string) *gateway {
 	s.tb.Helper()
-	build := s.build
-	if build == nil {
-		build = buildGateway
-	}
-	binary, err := build()
+	binary, err := s.build()
 	if err != nil {
 		s.tb.Fatal(err)
 	}

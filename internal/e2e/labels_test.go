@@ -22,7 +22,7 @@ func TestRandomPathsLeaveMetricsAsTheyAre(t *testing.T) {
 	}
 	c := estest.New(t, estest.Options{})
 	s := newSite(t, c.URL())
-	s.build = buildPlainGateway // what is counted are series, a hundred thousand requests long
+	s.build = buildUnraced // what is counted are series, a hundred thousand requests long
 	g := s.start()
 	awaitNodes(t, g, 1)
 	const connections, batch = 8, 50

@@ -11,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +38,7 @@ const (
 func TestLargeBodiesPassInBoundedMemory(t *testing.T) {
 	node := newLargeNode(t)
 	s := newPlainSite(t, "http://"+node.addr, "")
-	s.build = buildPlainGateway // the race detector multiplies memory
+	s.build = buildUnraced
 	g := s.start()
 	f := func(name, request string, body, answer int64) {
 		t.Run(name, func(t *testing.T) {
@@ -189,15 +187,6 @@ func residentMemory(t *testing.T, pid int, line string) int64 {
 	t.Fatalf("no line %s in the status of process %d", line, pid)
 	return 0
 }
-
-// buildPlainGateway builds ./cmd/weir without the race detector, once a process, and returns the binary's path.
-var buildPlainGateway = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binaryDir, "weir-plain")
-	if out, err := exec.Command("go", "build", "-o", path, "weir/cmd/weir").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the gateway: %w\n%s", err, out)
-	}
-	return path, nil
-})
 
 // TestLargeBodiesOfARealNode sends one bulk of nearly the size that a node takes, reads one answer of 250 MB, and lets the
 // node fetch 20,000 documents from itself through the gateway (elastic/elasticsearch#22913). It also has the only node here

@@ -42,7 +42,7 @@ log: {level: debug}
 
 // TestSecretsStayInside sends secrets in every place where a request or a configuration has one, and looks for them in
 // everything that leaves the gateway but what goes to the nodes: records, files of queues, logs, answers that the gateway
-// makes, and the pages of the admin listener.
+// makes, and the pages of the admin listener (logstash-plugins/logstash-output-elasticsearch#526).
 func TestSecretsStayInside(t *testing.T) {
 	var secrets []string
 	secret := func(place string) string {
@@ -112,6 +112,7 @@ func TestSecretsStayInside(t *testing.T) {
 	send("POST", "/_security/oauth2/token", `{"grant":"`+secret("oauth")+`"}`)
 	send("POST", "/_reindex", `{"source":{"remote":{"host":"http://h","pw":"`+secret("reindex")+`"}}}`)
 	send("PUT", "/_snapshot/s", `{"settings":{"sas":"`+secret("snapshot")+`"}}`)
+	send("POST", "/_bulk?api_key="+secret("bulk"), bulkLines)
 	send("GET", "/http://ann:"+secret("path")+"@h/", "")
 
 	until(t, endLimit, func(context.Context) error {
@@ -129,7 +130,7 @@ func TestSecretsStayInside(t *testing.T) {
 	places := map[string][]byte{"answers": answers.Bytes()}
 	must(t, g.client, http.MethodPost, es.URL()+"/gateway_requests/_refresh", "")
 	places["records"] = must(t, g.client, http.MethodPost, es.URL()+"/gateway_requests/_search", `{"size":1000}`).body
-	for _, page := range []string{"/metrics", "/_weir/clusters", "/_weir/limits"} {
+	for _, page := range []string{"/metrics", "/readyz", "/_weir", "/_weir/clusters", "/_weir/limits"} {
 		places[page] = must(t, g.client, http.MethodGet, g.adminURL+page, "").body
 	}
 	g.stop()
