@@ -21,7 +21,7 @@ func TestCache(t *testing.T) { testCache(t, estest.New(t, estest.Options{}).URL(
 
 // testCache asks a cluster directly and through the gateway's cache, and compares.
 func testCache(t *testing.T, cluster string) {
-	g := newSite(t, cluster, highLimit).start()
+	g := newSite(t, cluster, highLimit, pollOften).start()
 	c := &cacheTest{TB: t, cluster: cluster, gateway: g}
 	c.prepare()
 	defer deleteAll(t, g.client, cluster, "cached*")
@@ -34,6 +34,13 @@ func testCache(t *testing.T, cluster string) {
 	t.Run("several searches", c.with((*cacheTest).several))
 	t.Run("writes through the gateway", c.with((*cacheTest).writes))
 	t.Run("changes around the gateway", c.with((*cacheTest).foreign))
+}
+
+// pollOften makes changes around the gateway be noticed, and answers outlive their time, within seconds.
+func pollOften(tb testing.TB, text string) string {
+	tb.Helper()
+	text = swap("          pass_patterns:", "          poll_interval: 1s\n          pass_patterns:")(tb, text)
+	return swap("        type: set_cache\n", "        type: set_cache\n        parameters: {cache_ttl: 2s}\n")(tb, text)
 }
 
 type cacheTest struct {
@@ -293,7 +300,7 @@ func (c *cacheTest) writes() {
 
 // foreign changes are seen although the cache keeps the cluster from being searched, within the bound that is published.
 func (c *cacheTest) foreign() {
-	const bound = 10*time.Second + 5*time.Second // twice the interval of polls, and what this machine may take for it
+	const bound = 2*time.Second + 5*time.Second // twice the interval of polls, and what this machine may take for it
 	const body = `{"size":0,"track_total_hits":true}`
 	for _, change := range []struct{ method, target, body string }{
 		{http.MethodPut, "/cached-1/_doc/200", `{"a":1}`}, // without refresh: the default one, as nobody searches

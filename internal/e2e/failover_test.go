@@ -156,24 +156,29 @@ func awaitShares(t *testing.T, g *gateway, c *searchnode.Cluster) {
 		}
 		return counts
 	}
-	deadline := time.Now().Add(75 * time.Second) // a minute, and the ten seconds that are measured
-	for {
-		before := answers()
-		<-time.After(10 * time.Second)
-		shares, total := answers(), 0.0
+	const window = 10 // seconds
+	var seen [][]float64
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	until(t, 75*time.Second, func(ctx context.Context) error { // a minute, and the ten seconds that are measured
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if seen = append(seen, answers()); len(seen) <= window {
+			return errors.New("ten seconds have not passed")
+		}
+		before, shares, total := seen[len(seen)-1-window], slices.Clone(seen[len(seen)-1]), 0.0
 		for i := range shares {
 			shares[i] -= before[i]
 			total += shares[i]
 		}
-		least, most := slices.Min(shares)/total*3, slices.Max(shares)/total*3
-		if least >= 0.9 && most <= 1.1 {
-			return
+		if slices.Min(shares) < 0.9*total/3 || slices.Max(shares) > 1.1*total/3 {
+			return fmt.Errorf("since the last node came back the shares of ten seconds are %v", shares)
 		}
-		if time.Now().After(deadline) {
-			t.Errorf("a minute after the last node came back the shares are %v", shares)
-			return
-		}
-	}
+		return nil
+	})
 }
 
 // checkPosted checks that each document that was acknowledged is there once, and none twice.

@@ -88,8 +88,10 @@ func makeSite(tb testing.TB, text, cluster string, edits []edit) *site {
 	return s
 }
 
-// toStatsD sends metrics to an address instead of port 8125 of this machine.
-func toStatsD(addr *net.UDPAddr) edit { return swap("port: 8125", fmt.Sprint("port: ", addr.Port)) }
+// toStatsD sends metrics to an address instead of port 8125 of this machine, each second.
+func toStatsD(addr *net.UDPAddr) edit {
+	return swap("port: 8125", fmt.Sprintf("port: %d\n  interval: 1s", addr.Port))
+}
 
 // write replaces a file as editors do: by renaming a new one.
 func (s *site) write(name, text string) {

@@ -73,10 +73,10 @@ func TestKillUnderLoadLosesNothing(t *testing.T) {
 	})
 }
 
-// TestKillUnderLoadWithAnEngine does it with a real cluster, which is killed as well in one round of four, a moment before
-// the gateway.
+// TestKillUnderLoadWithAnEngine does it with a real cluster, which is killed as well in the second round of each four, a
+// moment before the gateway.
 func TestKillUnderLoadWithAnEngine(t *testing.T) {
-	rounds := 5
+	rounds := 3
 	if os.Getenv(soakEnv) == "1" {
 		rounds = 20
 	}
