@@ -139,7 +139,7 @@ func DefaultCluster() ClusterConfig {
 func DecodeClusters(list *conf.Node, p *conf.Problems) map[string]*ClusterConfig {
 	out := map[string]*ClusterConfig{}
 	places := map[string]*conf.Node{}
-	for _, n := range list.Items() {
+	for _, n := range conf.ItemsOf(list, p) {
 		c := DefaultCluster()
 		in := p.In(strings.TrimSpace("elasticsearch " + n.Get("name").Scalar()))
 		before, _ := p.Count()

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"weir/internal/conf"
 )
@@ -79,7 +80,7 @@ func Register[C any](r *Registry, f Factory[C]) {
 		Name: f.Name, Summary: f.Summary, Family: f.Family, Examples: f.Examples, Config: f.Default(),
 		build: func(b *Builder, n *conf.Node) Filter {
 			c := f.Default()
-			if decode(n, &c, b.Problems) {
+			if decode(n, &c, b.Problems.Elsewhere(r.owners)) {
 				return f.Build(b, c)
 			}
 			// What else is wrong with the filter is said now, not after the first mistake is mended.
@@ -87,6 +88,16 @@ func Register[C any](r *Registry, f Factory[C]) {
 			return nil
 		},
 	}
+}
+
+// owners tells, for a message, which filters have a parameter of that name.
+func (r *Registry) owners(parameter string) string {
+	names := slices.DeleteFunc(r.Names(), func(name string) bool { return !conf.IsField(r.kinds[name].Config, parameter) })
+	const most = 3 // more say nothing
+	if len(names) == 0 || len(names) > most {
+		return ""
+	}
+	return "; it belongs to " + strings.Join(names, ", ")
 }
 
 // Kinds returns the registered filters by name.
@@ -198,6 +209,13 @@ func Resource[T any](b *Builder, kind, name string) (T, bool) {
 		panic(fmt.Sprintf("BUG: %s %s is a %T, not a %s", kind, name, r.value, reflect.TypeFor[T]()))
 	}
 	return value, true
+}
+
+// Use notes that something outside of flows refers to a resource.
+func (b *Builder) Use(kind, name string) {
+	if r := b.resources[kind][name]; r != nil {
+		r.used = true
+	}
 }
 
 // dangling reports that nothing of that kind has the name that stands at n. Where files are missing, it may be in them.

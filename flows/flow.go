@@ -130,20 +130,24 @@ func (b *Builder) Define(list *conf.Node) {
 		filters *conf.Node
 	}
 	var todo []pending
-	for _, n := range list.Items() {
+	for _, n := range conf.ItemsOf(list, b.Problems) {
 		var c struct {
 			Name    string     `conf:"name,required"`
 			Enabled bool       `conf:"enabled"`
 			Filter  *conf.Node `conf:"filter"`
 		}
 		c.Enabled = true
-		conf.Decode(n, &c, b.Problems)
+		in := b.Problems.In(strings.TrimSpace("flow " + n.Get("name").Scalar()))
+		understood := decode(n, &c, in)
 		if c.Name == "" {
 			continue
 		}
 		if first := b.flows[c.Name]; first != nil {
 			b.Problems.Errorf(n.Get("name"), "flow %q is defined twice; first at %s", c.Name, first.node.Pos())
 			continue
+		}
+		if understood && c.Enabled && c.Filter.Len() == 0 && c.Filter.Kind() != conf.Scalar {
+			in.Warnf(n, "the flow has no filter")
 		}
 		f := &Flow{name: c.Name, node: n, off: !c.Enabled, whole: true}
 		b.flows[c.Name] = f
@@ -170,7 +174,7 @@ func (b *Builder) Define(list *conf.Node) {
 //   - rate_limit: {...}                                 the short one; name, when and enabled may stand inside
 func (b *Builder) links(f *Flow, list *conf.Node) []*link {
 	var out []*link
-	for _, n := range list.Items() {
+	for _, n := range conf.ItemsOf(list, b.Problems.In("flow "+f.name)) {
 		before, _ := b.Problems.Count()
 		l := b.link(f, n)
 		if after, _ := b.Problems.Count(); after > before {
@@ -239,7 +243,12 @@ func (b *Builder) filterHead(f *Flow, n *conf.Node) (filterHead, bool) {
 			Parameters *conf.Node `conf:"parameters"`
 		}
 		c.Enabled = true
-		conf.Decode(n, &c, b.Problems.In("flow "+f.name))
+		conf.Decode(n, &c, b.Problems.In("flow "+f.name).Elsewhere(func(field string) string {
+			if k := b.Registry.Kind(n.Get("type").Scalar()); k != nil && conf.IsField(k.Config, field) {
+				return "; what belongs to the filter stands in parameters"
+			}
+			return ""
+		}))
 		h.name, h.kind, h.kindAt = c.Name, strings.TrimSpace(c.Type), n.Get("type")
 		h.enabled, h.when, h.params = c.Enabled, c.When, c.Parameters
 		return h, h.kind != ""

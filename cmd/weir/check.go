@@ -16,9 +16,12 @@ type checkCmd struct {
 	Entry   string  `help:"With --explain: the entry that the request comes to. Default: the first one."`
 }
 
-// Run checks the configuration. It does no I/O beyond reading the files.
+// Run checks the configuration. It does no I/O beyond reading the files, and looking whether those are there that they name.
 func (c *checkCmd) Run(e env) error {
 	plan, problems := app.Load(c.options())
+	if plan != nil {
+		plan.WarnFiles(problems)
+	}
 	var err error
 	if c.Format == "json" {
 		err = problems.WriteJSON(e.stdout)

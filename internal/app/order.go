@@ -122,7 +122,7 @@ func (o *order) warn() {
 			"in place of both")
 	}
 	o.warnTimes(either(whole, lookup), either(whole, store))
-	o.warnUseless(either(either(whole, lookup), store))
+	o.warnUnanswered(either(either(whole, lookup), store))
 }
 
 // warnTwice warns of a cache filter below another one that has done its work already.
@@ -173,10 +173,14 @@ func keyParts(s *placed) int {
 	return 0
 }
 
-// warnUseless warns of a cache in a chain in which no answer can come from.
-func (o *order) warnUseless(s *placed) {
-	if s != nil && !slices.ContainsFunc(o.steps, func(s placed) bool { return o.answers(&s) }) {
-		o.warnf(*s, "no filter of the chain sends requests to a cluster: there is nothing to keep")
+// warnUnanswered warns of a chain in which no answer can come from, at its cache, which is of no use then, if it has one.
+func (o *order) warnUnanswered(cache *placed) {
+	switch {
+	case slices.ContainsFunc(o.steps, func(s placed) bool { return o.answers(&s) }):
+	case cache != nil:
+		o.warnf(*cache, "no filter of the chain sends requests to a cluster: there is nothing to keep")
+	case len(o.steps) > 0:
+		o.warnf(o.steps[len(o.steps)-1], "no filter of the chain answers: what comes to its end is answered with 503")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,7 +105,7 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 	b := flows.NewBuilder(filters.Registry(), p)
 	plan.builder = b
 	for name, cluster := range plan.Clusters {
-		b.Provide("elasticsearch", name, cluster, nil)
+		b.Provide("elasticsearch", name, cluster, clusterNode(c.Elasticsearch, name))
 	}
 	plan.queues = &queues{}
 	b.Provide("queues", "default", plan.queues, nil)
@@ -112,7 +113,9 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 	plan.routers(b)
 	plan.entries(p)
 	plan.modules(p)
-	warnOrder(plan.Routers, p)
+	if !p.Incomplete() {
+		warnOrder(plan.Routers, p)
+	}
 	if !p.HasErrors() {
 		// What refers to something may be misspelled or missing where there are errors.
 		b.Unused()
@@ -135,7 +138,7 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 
 func (plan *Plan) routers(b *flows.Builder) {
 	plan.Routers = map[string]*flows.Router{}
-	for _, n := range plan.Config.Router.Items() {
+	for _, n := range conf.ItemsOf(plan.Config.Router, b.Problems) {
 		r := b.Router(n)
 		if r == nil {
 			continue
@@ -150,7 +153,7 @@ func (plan *Plan) routers(b *flows.Builder) {
 
 func (plan *Plan) entries(p *conf.Problems) {
 	names := map[string]bool{}
-	for _, n := range plan.Config.Entry.Items() {
+	for _, n := range conf.ItemsOf(plan.Config.Entry, p) {
 		e := flows.DefaultEntry()
 		in := p.In(strings.TrimSpace("entry " + n.Get("name").Scalar()))
 		before, _ := p.Count()
@@ -178,6 +181,34 @@ func (plan *Plan) entries(p *conf.Problems) {
 	}
 }
 
+// WarnFiles warns of certificates and keys that are not on this machine. Load does not look: a configuration may be checked
+// elsewhere than where it is used.
+func (plan *Plan) WarnFiles(p *conf.Problems) {
+	warn := func(p *conf.Problems, section *conf.Node, fields ...string) {
+		for _, field := range fields {
+			n := section.At("tls." + field)
+			if n.Kind() != conf.Scalar {
+				continue // not given: this is what it would stand in
+			}
+			if _, err := os.Stat(n.Scalar()); err != nil {
+				p.Warnf(n, "tls.%s: %v", field, err)
+			}
+		}
+	}
+	for _, n := range plan.Config.Entry.Items() {
+		name := n.Get("name").Scalar()
+		if slices.ContainsFunc(plan.Entries, func(e flows.EntryConfig) bool { return e.Name == name && e.TLS.Enabled }) {
+			warn(p.In("entry "+name), n, "cert_file", "key_file", "client_ca_file")
+		}
+	}
+	for _, n := range plan.Config.Elasticsearch.Items() {
+		name := n.Get("name").Scalar()
+		if c := plan.Clusters[name]; c != nil && c.Enabled {
+			warn(p.In("elasticsearch "+name), n, "ca_file", "cert_file", "key_file")
+		}
+	}
+}
+
 // warnUnused warns of routers that no entry has, switched on or off.
 func (plan *Plan) warnUnused(p *conf.Problems) {
 	used := map[string]bool{}
@@ -197,8 +228,12 @@ func (plan *Plan) checkEntry(e flows.EntryConfig, n *conf.Node, p *conf.Problems
 	if _, _, err := splitBinding(e.Network.Binding); err != nil {
 		p.Errorf(binding, "%v", err)
 	}
+	fixed := e.Enabled && !e.Network.SkipOccupiedPort
+	if admin := plan.Config.Admin; fixed && admin.Enabled && overlap(e.Network.Binding, admin.Binding) {
+		p.Errorf(binding, "the admin listener is at %s already (admin.binding)", admin.Binding)
+	}
 	for _, other := range plan.Entries {
-		if !e.Enabled || e.Network.SkipOccupiedPort || !overlap(e.Network.Binding, other.Network.Binding) {
+		if !fixed || !overlap(e.Network.Binding, other.Network.Binding) {
 			continue
 		}
 		p.Errorf(binding, "entry %s listens on %s already; of two entries on one address clients would meet either",
@@ -273,7 +308,7 @@ func (plan *Plan) modules(p *conf.Problems) {
 	if !plan.Config.Pipeline.IsZero() {
 		plan.Pipelines = pipeline.Build(reg, plan.Config.Pipeline, names, p)
 	}
-	for _, n := range plan.Config.Modules.Items() {
+	for _, n := range conf.ItemsOf(plan.Config.Modules, p) {
 		name := n.Get("name").Scalar()
 		in := p.In("module " + name)
 		switch name {
@@ -307,11 +342,23 @@ func (plan *Plan) modules(p *conf.Problems) {
 // cluster returns the configuration of the cluster called name, or reports that there is none.
 func (plan *Plan) cluster(name string, n *conf.Node, p *conf.Problems) *elastic.ClusterConfig {
 	if c := plan.Clusters[name]; c != nil {
+		plan.builder.Use("elasticsearch", name)
 		return c
 	}
 	if !p.Incomplete() {
 		q := p.Errorf(n, "no elasticsearch called %q", name)
 		q.Suggestion, _ = conf.Nearest(name, slices.Collect(maps.Keys(plan.Clusters)))
+	}
+	return nil
+}
+
+// clusterNode returns the part of the section elasticsearch that configures a cluster, or nil for one that is switched off:
+// whether anything refers to that does not matter.
+func clusterNode(section *conf.Node, name string) *conf.Node {
+	for _, n := range section.Items() {
+		if n.Get("name").Scalar() == name && n.Get("enabled").Scalar() != "false" {
+			return n
+		}
 	}
 	return nil
 }

@@ -255,7 +255,8 @@ func membersOf(n *Node) []member {
 	return n.members
 }
 
-// unknownField reports a key that no field has and returns the name of the field that was probably meant.
+// unknownField reports a key that no field has and returns the name of the field that was probably meant: a similar one, or
+// one in which a field of that name stands.
 func unknownField(m member, fields []field, p *Problems) string {
 	names := make([]string, 0, len(fields))
 	for i := range fields {
@@ -264,8 +265,42 @@ func unknownField(m member, fields []field, p *Problems) string {
 		}
 	}
 	q := p.Add(Problem{Pos: m.pos, Code: CodeUnknownField, Message: fmt.Sprintf("unknown field %q", m.key)})
-	q.Suggestion, _ = Nearest(m.key, names)
-	return q.Suggestion
+	if near, ok := Nearest(m.key, names); ok {
+		q.Suggestion = near
+		return near
+	}
+	for i := range fields {
+		if f := &fields[i]; !f.hidden && isField(f.typ, m.key) {
+			q.Suggestion = f.name + "." + m.key
+			return f.name
+		}
+	}
+	if p.elsewhere != nil {
+		q.Message += p.elsewhere(m.key)
+	}
+	return ""
+}
+
+// IsField tells whether a struct, or what a pointer to one points to, has a field that is configured under that name.
+func IsField(config any, name string) bool { return isField(reflect.TypeOf(config), name) }
+
+func isField(t reflect.Type, name string) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	fields, err := fieldsOf(t)
+	return err == nil && slices.ContainsFunc(fields, func(f field) bool { return f.name == name && !f.hidden })
+}
+
+// ItemsOf returns the items of a list that need not be there. It reports what is no list.
+func ItemsOf(n *Node, p *Problems) (items []*Node) {
+	if !n.IsZero() {
+		Decode(n, &items, p)
+	}
+	return items
 }
 
 func boolean(n *Node, v reflect.Value, p *Problems) {
@@ -374,8 +409,11 @@ func (f *field) elementField() *field { return &field{enum: f.enum} }
 func slice(n *Node, v reflect.Value, f *field, p *Problems) {
 	if n.Kind() != List {
 		hint := ""
-		if n.Kind() == Scalar {
+		switch n.Kind() {
+		case Scalar:
 			hint = "; put it in brackets"
+		case Map:
+			hint = "; begin each item with a dash"
 		}
 		p.Errorf(n, "want a list, found %s%s", n.found(), hint).Code = CodeWrongType
 		return

@@ -136,12 +136,20 @@ type Problems struct {
 	where string
 	path  string    // of fields, below where
 	root  *Problems // the collector that In was called on first; nil in that one itself
-	list  []*Problem
+
+	elsewhere func(field string) string // see Elsewhere
+	list      []*Problem
 }
 
 // In returns a collector that adds to p and puts where in front of every Where: p.In("flow search").In("rate_limit").
 func (p *Problems) In(where string) *Problems {
 	return &Problems{where: joinWhere(joinWhere(p.where, p.path), where), root: p.collector()}
+}
+
+// Elsewhere returns a collector like p for decoding one value. When that has a field that is unknown and resembles none,
+// hint may tell where such a field belongs: what it returns stands behind the message.
+func (p *Problems) Elsewhere(hint func(field string) string) *Problems {
+	return &Problems{where: p.where, path: p.path, root: p.collector(), elsewhere: hint}
 }
 
 // at returns a collector for a field, as ".name", or an item, as "[0]", of the value that p is for.
@@ -200,10 +208,17 @@ func (p *Problems) Follow(whole *Node, check func()) {
 	root.list = root.list[:before+len(found)]
 }
 
-// Incomplete tells whether a part of the configuration could not be read at all, so that what is missing may stand there.
+// Incomplete tells whether a part of the configuration could not be read at all, so that what is missing may stand there: a
+// file, or a section that has the wrong name or shape.
 func (p *Problems) Incomplete() bool {
 	return slices.ContainsFunc(p.collector().list, func(q *Problem) bool {
-		return slices.Contains([]string{CodeRead, CodeSyntax, CodeInclude, CodeLimit}, q.Code)
+		switch q.Code {
+		case CodeRead, CodeSyntax, CodeInclude, CodeLimit:
+			return true
+		case CodeUnknownField, CodeWrongType:
+			return q.Where == ""
+		}
+		return false
 	})
 }
 

@@ -141,8 +141,14 @@ func (r *reader) syntaxAt(e *yaml.LoadError) {
 			message += fmt.Sprintf(" that begins at line %d", e.ContextMark.Line)
 		}
 	}
-	if strings.HasPrefix(e.Message, "found character that cannot start any token") && bytes.Contains(r.text, []byte("\t")) {
-		message += "; YAML is indented with spaces, not with tabs"
+	const spaces = "; YAML is indented with spaces, not with tabs"
+	switch {
+	case e.Message == "did not find expected key" || e.Message == "did not find expected '-' indicator":
+		message += "; is the line indented like those that it belongs to?"
+	case strings.HasPrefix(e.Message, "found a tab character"):
+		message = "found a tab" + spaces
+	case strings.HasPrefix(e.Message, "found character that cannot start any token") && bytes.Contains(r.text, []byte("\t")):
+		message += spaces
 	}
 	r.fail(pos, CodeSyntax, "%s", message)
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,7 +89,7 @@ func ParseDuration(text string) (Duration, error) {
 		}
 		unit, known := durationUnit(name)
 		if !known || digits == "" || unit >= last {
-			return 0, fmt.Errorf(`%q is not a duration such as 500ms, 1.5s, 1h30m or 2d`, text)
+			return 0, fmt.Errorf(`%q is not a duration such as 500ms, 1.5s, 1h30m or 2d%s`, text, instead(shortened(text)))
 		}
 		last = unit
 		n, err := scaled(digits, int64(unit))
@@ -103,6 +104,39 @@ func ParseDuration(text string) (Duration, error) {
 		total = -total
 	}
 	return Duration(total), nil
+}
+
+// spelledUnits are units of durations as people write them who know other programs.
+var spelledUnits = map[string][]string{
+	"w": {"week", "weeks"}, "d": {"day", "days"}, "h": {"hr", "hrs", "hour", "hours"}, "m": {"min", "mins", "minute", "minutes"},
+	"s": {"sec", "secs", "second", "seconds"}, "ms": {"msec", "msecs", "millis", "millisecond", "milliseconds"},
+}
+
+var letters = regexp.MustCompile(`[a-z]+`)
+
+// shortened returns a duration whose units are spelled out, or set apart by spaces, as it is to be written.
+func shortened(text string) (string, bool) {
+	short := letters.ReplaceAllStringFunc(strings.ToLower(strings.ReplaceAll(text, " ", "")), func(word string) string {
+		for unit, spelled := range spelledUnits {
+			if slices.Contains(spelled, word) {
+				return unit
+			}
+		}
+		return word
+	})
+	if short == text {
+		return "", false
+	}
+	_, err := ParseDuration(short)
+	return short, err == nil
+}
+
+// instead is the end of a message that knows what was meant.
+func instead(meant string, known bool) string {
+	if !known {
+		return ""
+	}
+	return "; write " + meant
 }
 
 // Std returns d as the type of package time.
@@ -259,10 +293,13 @@ type Rate struct {
 func ParseRate(text string) (Rate, error) {
 	count, per, slash := strings.Cut(text, "/")
 	count, per = strings.TrimSpace(count), strings.TrimSpace(per)
-	if !slash {
+	events, unit, err := parseQuantity(count)
+	if !slash && err == nil {
 		return Rate{}, fmt.Errorf("%q has no length of time; write %s/s, or another such as 6000/m", text, text)
 	}
-	events, unit, err := parseQuantity(count)
+	if !slash {
+		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s, 6000/m or 1/10s", text)
+	}
 	if err != nil {
 		if whole, ok := wholeRate(count, per); ok {
 			return Rate{}, fmt.Errorf("%q is not a whole number in a length of time; write %s", text, whole)
@@ -277,7 +314,11 @@ func ParseRate(text string) (Rate, error) {
 	}
 	length, err := ParseDuration(per)
 	if err != nil || length <= 0 {
-		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s, 6000/m or 1/10s", text)
+		short, known := shortened(per)
+		if rest, one := strings.CutPrefix(short, "1"); one && strings.Trim(rest, "0123456789.") == rest {
+			short = rest // 1/s, not 1/1s
+		}
+		return Rate{}, fmt.Errorf("%q is not a rate such as 100/s, 6000/m or 1/10s%s", text, instead(count+"/"+short, known))
 	}
 	return Rate{Events: events, Per: length.Std(), Unit: unit}, nil
 }
