@@ -118,8 +118,22 @@ type model struct {
 	frozen  sync.Map             // answers to polls, by target
 	during  func()               // happens between a node's answer and its arrival
 	failing atomic.Int64         // answers that lost shards
+	running []modelAsync
+	losing  int // shards that async searches lose
 	wrong   string
 }
+
+// A modelAsync is an async search that runs.
+type modelAsync struct{ caller, id string }
+
+// A way is one of those in which a search is asked.
+type way uint8
+
+const (
+	alone way = iota
+	inMulti
+	async
+)
 
 const modelSecret = "secret"
 
@@ -238,7 +252,7 @@ func (m *model) answer(x *flows.Exchange, _ int64) error {
 		a.Fill(m.tracker)
 	}
 	status, text, header, err := m.send(string(x.Request.Header.Get("authorization")), string(x.Request.Method), string(x.Request.Target), sent)
-	if during := m.during; during != nil && x.Call().Name == "search" {
+	if during := m.during; during != nil && (x.Call().Name == "search" || query.BeginsAsync(x.Call().Name)) {
 		m.during = nil
 		during()
 	}
@@ -347,19 +361,30 @@ func (m *model) exchange(caller, method, target, body string) (int, string) {
 	return x.Response.Status, bodyOf(x)
 }
 
-// check asks a search through the gateway.
-func (m *model) check(caller string, i int, many bool) {
+// check asks a search through the gateway. An async one may run for a while.
+func (m *model) check(caller string, i int, how way, runs time.Duration) {
 	s, sent, failing := modelSearches[i], time.Now(), m.failing.Load()
 	own := m.own[s.index]
 	var status int
 	var text string
-	if many && s.api == "_search" {
+	switch {
+	case how == inMulti && s.api == "_search":
 		status, text = m.exchange(caller, "POST", "/_msearch", fmt.Sprintf("{\"index\":%q}\n%s\n", s.index, s.body))
 		if !strings.Contains(text, `"status":200`) {
 			return
 		}
 		text = strings.TrimSuffix(text, "]}")
-	} else {
+	case how == async && s.api == "_search":
+		fault := m.cluster.Inject(estest.Fault{Path: "*/_async_search", FailedShards: m.losing, Running: runs})
+		status, text = m.exchange(caller, "POST", "/"+s.index+"/_async_search?wait_for_completion_timeout=0", s.body)
+		fault.Remove()
+		a, ok := query.ReadAsync([]byte(text))
+		if ok && a.Judge(true) == query.ReasonRunning {
+			m.running = append(m.running, modelAsync{caller, string(a.ID)})
+			return
+		}
+		text = string(a.Response)
+	default:
 		status, text = m.exchange(caller, "POST", "/"+s.index+"/"+s.api, s.body)
 	}
 	if status != 200 || m.failing.Load() > failing {
@@ -415,15 +440,27 @@ func (s step) document() string {
 	return fmt.Sprintf(`{"n":%d,"a":%d,"b":%d,"k":%q,"team":%q}`, s.n, s.n%3, s.n%5, []string{"1", "1.0"}[s.n/2%2], "ab"[s.n%2:][:1])
 }
 
+// fetch asks for the async searches that run. Those that are over by then may be kept.
+func (m *model) fetch() {
+	m.running = slices.DeleteFunc(m.running, func(a modelAsync) bool {
+		status, text := m.exchange(a.caller, "GET", "/_async_search/"+a.id, "")
+		return status != 0 && !strings.Contains(text, `"is_running":true`)
+	})
+}
+
 // step makes one thing happen, and the moment pass in which it does.
 func (m *model) step(s step) {
 	defer func() { <-time.After(time.Millisecond) }()
-	caller := modelCallers[s.n%len(modelCallers)]
+	caller, which := modelCallers[s.n%len(modelCallers)], s.n/2%len(modelSearches)
+	how, runs := alone, time.Duration(s.n/50%5)*time.Second
+	if s.n/20%3 == 0 {
+		how = async
+	}
 	switch s.what {
 	case "search":
-		m.check(caller, s.n/2%len(modelSearches), false)
+		m.check(caller, which, how, runs)
 	case "msearch":
-		m.check(caller, s.n/2%len(modelSearches), true)
+		m.check(caller, which, inMulti, 0)
 	case "put":
 		m.put(s, "")
 	case "put visibly":
@@ -450,17 +487,20 @@ func (m *model) step(s step) {
 		m.change(s.through, true, "", "PUT", "/"+s.index, modelMapping)
 	case "pass":
 		<-time.After(time.Duration(s.n) * 7 * time.Millisecond)
+		m.fetch()
 	case "pass long":
 		<-time.After(time.Duration(s.n) * 70 * time.Millisecond)
 	case "lose a shard":
 		fault := m.cluster.Inject(estest.Fault{Path: "*/_search", FailedShards: 1})
-		m.check(caller, s.n/2%len(modelSearches), false)
+		m.losing = 1
+		m.check(caller, which, how, runs)
 		fault.Remove()
-		m.check(caller, s.n/2%len(modelSearches), false) // the whole answer, not what was found of it
+		m.losing = 0
+		m.check(caller, which, alone, 0) // the whole answer, not what was found of it
 	case "search while writing":
 		// The answer is worked out, then a write is made and acknowledged, then the answer arrives.
 		m.during = func() { m.put(step{through: s.through, index: s.index, n: s.n}, "?refresh=true") }
-		m.check(caller, s.n/2%len(modelSearches), false)
+		m.check(caller, which, how, 0)
 		m.during = nil
 	case "stop":
 		m.cluster.Node(0).Stop()
