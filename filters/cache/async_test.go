@@ -684,3 +684,59 @@ func TestSubmitterLeavesTheSocket(t *testing.T) {
 		t.Errorf("the waiter got %v %s", resp.Header, body)
 	}
 }
+
+// Who ends a search ends its own, whoever asked for the same at the same time.
+func TestDeleteByOneOfTwo(t *testing.T) {
+	asyncs(t, estest.Elasticsearch8, "", func(t *testing.T, r *asyncRig) {
+		end := r.runs(5 * time.Second)
+		first := idOf(t, r.submit("bob", "wait_for_completion_timeout=0"))
+		second := idOf(t, r.submit("bob", "wait_for_completion_timeout=0"))
+		alices := idOf(t, r.submit("alice", "wait_for_completion_timeout=0"))
+		end()
+		if x := r.as("alice", "DELETE", "/_async_search/"+second, ""); x.Response.Status != 404 {
+			t.Errorf("alice ends bob's search: %d", x.Response.Status)
+		}
+		if x := r.as("bob", "DELETE", "/_async_search/"+first, ""); x.Response.Status != 200 {
+			t.Errorf("bob cannot end his search: %s", bodyOf(x))
+		}
+		<-time.After(5 * time.Second)
+		if x := r.fetch("bob", first, ""); x.Response.Status != 404 {
+			t.Errorf("what was ended is there: %s", bodyOf(x))
+		}
+		for id, user := range map[string]string{second: "bob", alices: "alice"} {
+			wantStatus(t, r.fetch(user, id, ""), "weir; fwd=miss; stored")
+		}
+	})
+}
+
+// An explanation of an async search is that of the search, with what is kept for it.
+func TestExplanationOfAnAsyncSearch(t *testing.T) {
+	r := newRig(t, short)
+	r.ask("/i/_search?ignore_unavailable=true", asyncBody)
+	f := func(method, target string) Explanation {
+		t.Helper()
+		x := request(target, asyncBody)
+		x.Request.Method = []byte(method)
+		e, ok := Explain([]*flows.Flow{r.flows["main"]}, x)
+		if !ok {
+			t.Fatal("no filter")
+		}
+		return e
+	}
+	e := f("POST", "/i/_async_search?ignore_unavailable=true&keep_alive=1m&batched_reduce_size=64")
+	search := f("POST", "/i/_search?ignore_unavailable=true")
+	if !e.Cacheable || e.API != "async_search.submit" || e.Key != search.Key || e.Entry == nil || e.Body != search.Body || strings.Join(e.Dropped, " ") != "batched_reduce_size=64" {
+		t.Errorf("got %+v, and for the same _search %+v", e, search)
+	}
+	for target, why := range map[string]query.Reason{
+		"POST /i/_async_search?keep_on_completion=true": query.ReasonAsyncKept,
+		"POST /i/_async_search?keep_alive=1s":           query.ReasonAsyncArguments,
+		"GET /_async_search/x":                          query.ReasonAsyncID,
+		"DELETE /_async_search/x":                       query.ReasonAPI,
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		if e := f(method, path); e.Cacheable || e.Reason != string(why) || e.Because != sentences[why] {
+			t.Errorf("%s: %+v", target, e)
+		}
+	}
+}
