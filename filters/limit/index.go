@@ -100,18 +100,18 @@ func (n *indices) read(call *api.Call) source {
 			n.parts = append(n.parts, part)
 		}
 	}
-	from := sourceOf(call)
+	if from := sourceOf(call); from != inPath {
+		return from
+	}
 	switch {
-	case from != inPath:
-	case len(n.parts) == 0 && reachesAll(call):
+	case len(n.parts) > 0:
+		n.findPath(use{})
+	case reachesAll(call):
 		n.find(everyIndex)
-	case len(n.parts) == 0:
+	default:
 		n.find(nil)
 	}
-	if from == inPath {
-		n.findPath(use{})
-	}
-	return from
+	return inPath
 }
 
 // findPath names what the path does, with as much of the request for each.
