@@ -1,6 +1,7 @@
 package estest
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -97,10 +98,7 @@ func submitAsync(r *request) (answer, error) {
 	if err := r.checkAsync(keep); err != nil {
 		return answer{}, err
 	}
-	expr := r.vars["index"]
-	if r.c.details.opensearch {
-		expr = r.params["index"]
-	}
+	expr := cmp.Or(r.vars["index"], r.params["index"]) // OpenSearch takes both
 	result, err := r.search(expr, body)
 	if err != nil && asAPIError(err).typ != "search_phase_execution_exception" {
 		return answer{}, err // before any shard was asked

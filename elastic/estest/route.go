@@ -267,6 +267,7 @@ var routes = []route{
 	{"GET", "/_async_search/{id}", "wait_for_completion_timeout keep_alive typed_keys", onlyOn(false, getAsync)},
 	{"DELETE", "/_async_search/{id}", "", onlyOn(false, deleteAsync)},
 	{"POST", "/_plugins/_asynchronous_search", "index " + asyncParams + searchParams, onlyOn(true, submitAsync)},
+	{"POST", "/{index}/_plugins/_asynchronous_search", "index " + asyncParams + searchParams, onlyOn(true, submitAsync)},
 	{"GET", "/_plugins/_asynchronous_search/{id}", "wait_for_completion_timeout keep_alive typed_keys", onlyOn(true, getAsync)},
 	{"DELETE", "/_plugins/_asynchronous_search/{id}", "", onlyOn(true, deleteAsync)},
 	{"GET POST", "/_search/scroll", "scroll scroll_id rest_total_hits_as_int", nextScroll},

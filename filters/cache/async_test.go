@@ -588,6 +588,7 @@ func TestAsynchronousSearchesOfOpenSearch(t *testing.T) {
 		if foundBy(t, hit) != foundBy(t, first) || strings.Contains(bodyOf(hit), `"id"`) {
 			t.Errorf("hit %s, first %s", bodyOf(hit), bodyOf(first))
 		}
+		wantDetail(t, r.as("bob", "POST", "/i/_plugins/_asynchronous_search", asyncBody), "weir; hit")
 		wantDetail(t, r.as("bob", "POST", "/i/_search", asyncBody), "weir; fwd=miss; stored") // it takes another right
 		r.wantCalls(2)
 
