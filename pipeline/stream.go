@@ -60,7 +60,7 @@ func installStream(ctx context.Context, c *elastic.Cluster, s Stream, e engine, 
 	case !e.openSearch: // OpenSearch finds the indices of a policy by their names
 		lifecycle = s.policy()
 	}
-	have, used, err := s.installedTemplate(ctx, c)
+	have, used, err := installed(ctx, c, s.policy(), true)
 	switch {
 	case err != nil && !lacks(err):
 		return err
@@ -93,28 +93,6 @@ func lacks(err error) bool {
 }
 
 var errNoAPI = errors.New("no such API")
-
-// installedTemplate returns the version of the stream's template, 0 if there is none, and the lifecycle policy in it.
-func (s Stream) installedTemplate(ctx context.Context, c *elastic.Cluster) (version int, lifecycle string, err error) {
-	var list struct {
-		Templates []struct {
-			Template struct {
-				Version  int
-				Template struct {
-					Settings struct {
-						Index struct{ Lifecycle struct{ Name string } }
-					}
-				}
-			} `json:"index_template"`
-		} `json:"index_templates"`
-	}
-	_, err = call(ctx, c, esapi.IndicesGetIndexTemplateRequest{Name: s.policy()}, &list)
-	if err != nil || len(list.Templates) == 0 {
-		return 0, "", err
-	}
-	t := list.Templates[0].Template
-	return t.Version, t.Template.Settings.Index.Lifecycle.Name, nil
-}
 
 // template returns the index template, with the lifecycle policy if there is one.
 func (s Stream) template(lifecycle string, stream bool) ([]byte, error) {

@@ -94,30 +94,34 @@ func install(ctx context.Context, c *elastic.Cluster, t Template, l *slog.Logger
 	if err != nil {
 		return err
 	}
-	composable := e.composable
+	l = l.With("cluster", t.Cluster)
 	for _, pattern := range t.patterns() {
 		// One template a pattern, named after it: gateways with other prefixes share the cluster.
-		name := "weir-" + strings.TrimRight(pattern, "-_*")
-		have, err := installed(ctx, c, name, composable)
-		if err != nil {
+		if err := ensure(ctx, c, "weir-"+strings.TrimRight(pattern, "-_*"), pattern, e.composable, l); err != nil {
 			return err
 		}
-		if have >= templateVersion {
-			continue
-		}
-		if err := put(ctx, c, name, pattern, composable); err != nil {
-			return err
-		}
-		l.Info("index template installed", "cluster", t.Cluster, "template", name, "pattern", pattern, "version", templateVersion)
 	}
-	if t.Stream.Name == "" {
+	switch {
+	case t.Stream.Name == "":
 		return nil
+	case !e.composable:
+		l.Warn("the cluster has no data streams: records go into an ordinary index of that name", "data_stream", t.Stream.Name)
+		return ensure(ctx, c, t.Stream.policy(), t.Stream.Name, false, l)
 	}
-	if !composable {
-		l.Warn("the cluster has no data streams: records go into an ordinary index of that name", "cluster", t.Cluster, "data_stream", t.Stream.Name)
-		return put(ctx, c, t.Stream.policy(), t.Stream.Name, false)
+	return installStream(ctx, c, t.Stream, e, l)
+}
+
+// ensure installs a template unless one of this version or a later one is there.
+func ensure(ctx context.Context, c *elastic.Cluster, name, pattern string, composable bool, l *slog.Logger) error {
+	have, _, err := installed(ctx, c, name, composable)
+	if err != nil || have >= templateVersion {
+		return err
 	}
-	return installStream(ctx, c, t.Stream, e, l.With("cluster", t.Cluster))
+	if err := put(ctx, c, name, pattern, composable); err != nil {
+		return err
+	}
+	l.Info("index template installed", "template", name, "pattern", pattern, "version", templateVersion)
+	return nil
 }
 
 // engine is what a cluster runs.
@@ -146,23 +150,31 @@ func engineOf(ctx context.Context, c *elastic.Cluster) (engine, error) {
 	return engine{openSearch, openSearch || x > 7 || x == 7 && y >= 8}, nil
 }
 
-// installed returns the version of an installed template, 0 if there is none or it has none.
-func installed(ctx context.Context, c *elastic.Cluster, name string, composable bool) (int, error) {
-	if composable {
-		var list struct {
-			Templates []struct {
-				Template struct{ Version int } `json:"index_template"`
-			} `json:"index_templates"`
-		}
-		_, err := call(ctx, c, esapi.IndicesGetIndexTemplateRequest{Name: name}, &list)
-		if err != nil || len(list.Templates) == 0 {
-			return 0, err
-		}
-		return list.Templates[0].Template.Version, nil
+// installed returns the version of an installed template, 0 if there is none or it has none, and the lifecycle policy in it.
+func installed(ctx context.Context, c *elastic.Cluster, name string, composable bool) (version int, lifecycle string, err error) {
+	if !composable {
+		var list map[string]struct{ Version int }
+		_, err := call(ctx, c, esapi.IndicesGetTemplateRequest{Name: []string{name}}, &list)
+		return list[name].Version, "", err
 	}
-	var list map[string]struct{ Version int }
-	_, err := call(ctx, c, esapi.IndicesGetTemplateRequest{Name: []string{name}}, &list)
-	return list[name].Version, err
+	var list struct {
+		Templates []struct {
+			Template struct {
+				Version  int
+				Template struct {
+					Settings struct {
+						Index struct{ Lifecycle struct{ Name string } }
+					}
+				}
+			} `json:"index_template"`
+		} `json:"index_templates"`
+	}
+	_, err = call(ctx, c, esapi.IndicesGetIndexTemplateRequest{Name: name}, &list)
+	if err != nil || len(list.Templates) == 0 {
+		return 0, "", err
+	}
+	t := list.Templates[0].Template
+	return t.Version, t.Template.Settings.Index.Lifecycle.Name, nil
 }
 
 // put installs a template. The longer of two patterns that match an index is the more particular one and wins; composable

@@ -119,6 +119,10 @@ func TestLegacyTemplate(t *testing.T) {
 		if err := r.setup("gateway"); err != nil {
 			t.Fatal(err)
 		}
+		r.setupStream(Stream{Name: "requests", RolloverAge: day, RolloverSize: 1 << 30})
+	}
+	if n, m := r.puts("/_template/weir-gateway"), r.puts("/_template/weir-requests"); n != 1 || m != 1 {
+		t.Errorf("the templates were put %d and %d times, want once", n, m)
 	}
 	if n := r.es.Count("/_index_template*"); n != 0 {
 		t.Errorf("%d calls of an API that 7.6 does not have", n)

@@ -266,7 +266,12 @@ func (c *queueImportCmd) Run(e env) (err error) {
 	if c.Bulk {
 		err = eachAction(lines, []byte(c.Index), put)
 	} else {
-		err = eachLine(lines, put)
+		err = eachLine(lines, func(line []byte) error {
+			if len(line) > 0 && !json.Valid(line) {
+				return fmt.Errorf("record %d: the line %.100q is no JSON", records+1, line)
+			}
+			return put(line)
+		})
 	}
 	err = errors.Join(err, q.Flush(ctx))
 	fmt.Fprintf(e.stdout, "%d records put into queue %s of instance %s\n", records, c.Name, in.Path())
@@ -309,6 +314,9 @@ func eachAction(in *bufio.Reader, index []byte, put func([]byte) error) error {
 			}
 			return nil // its document follows
 		}
+		if reason := unfit(scan.Action(), index); reason != "" {
+			return fmt.Errorf("the action %.100q %s", body, reason)
+		}
 		id := make([]byte, 15)
 		_, _ = rand.Read(id) // it never fails
 		record = bulk.AppendRecord(record[:0], body, scan.Action(), index, base64.RawURLEncoding.AppendEncode(nil, id))
@@ -319,6 +327,21 @@ func eachAction(in *bufio.Reader, index []byte, put func([]byte) error) error {
 		err = fmt.Errorf("the last action has no document: %q", body)
 	}
 	return err
+}
+
+// unfit returns why no cluster would take an action, or "".
+func unfit(a *bulk.Action, index []byte) string {
+	switch {
+	case a.Verb == bulk.Other:
+		return "is none of index, create, update and delete"
+	case len(a.Index) == 0 && len(index) == 0:
+		return "names no index: give one with --index"
+	case len(a.ID) == 0 && (a.Verb == bulk.Update || a.Verb == bulk.Delete):
+		return "has no id"
+	case a.Verb != bulk.Delete && !json.Valid(a.Source):
+		return "has a document that is no JSON"
+	}
+	return ""
 }
 
 type queueRepairCmd struct {

@@ -80,14 +80,14 @@ func (r *runCmd) Run(e env) error {
 	running.Store(a)
 	logger.Info("ready", "version", versionString(), "configuration", strings.Join(a.Files(), ", "), "admin", a.AdminAddr())
 	for ctx.Err() == nil {
+		// A refusal has been logged; the configuration in force goes on.
 		select {
 		case <-hup:
+			_ = a.Reload(ctx)
 		case <-changed:
+			_ = a.ReloadChanged(ctx)
 		case <-ctx.Done():
-			continue
 		}
-		// A refusal has been logged; the configuration in force goes on.
-		_ = a.Reload(ctx)
 	}
 	stop() // a second signal ends the process at once
 	logger.Info("shutting down", "drain", plan.Config.Limits.Drain.String())

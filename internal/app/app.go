@@ -51,6 +51,7 @@ type App struct {
 
 	mu        sync.Mutex // guards the fields below; held for as long as a reload takes
 	plan      *Plan      // in force
+	loaded    string     // checksum of the files as they were loaded last, "" if they may have changed meanwhile
 	entries   map[string]*running
 	pipelines map[string]*pipeline.Running
 	clusters  map[string]*elastic.Cluster // for pipelines and templates
@@ -213,10 +214,31 @@ func (a *App) openQueue(name string) (queue.Queue, error) {
 func (a *App) Reload(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.reload(ctx)
+}
+
+// ReloadChanged is Reload for those who have seen files change. It does nothing if the files are as they were loaded last, since
+// somebody may have changed them and called Reload.
+func (a *App) ReloadChanged(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.loaded != "" && conf.Checksum(a.Files()) == a.loaded {
+		return nil
+	}
+	return a.reload(ctx)
+}
+
+// reload is Reload for who holds mu.
+func (a *App) reload(ctx context.Context) error {
 	if a.ending.Load() {
 		return errors.New("the gateway is shutting down")
 	}
+	files := a.Files()
+	before := conf.Checksum(files)
 	plan, problems := a.load()
+	if a.loaded = before; conf.Checksum(files) != before || plan != nil && !slices.Equal(files, plan.Files) {
+		a.loaded = ""
+	}
 	if plan == nil {
 		return a.refused(problems.Err())
 	}

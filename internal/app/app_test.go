@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -204,6 +205,54 @@ func TestRefusedReloadChangesNothing(t *testing.T) {
 	if _, _, metrics := ask(t, "GET", "http://"+a.AdminAddr()+"/metrics"); !strings.Contains(metrics, "\nweir_config_invalid 1\n") {
 		t.Error("weir_config_invalid is not 1")
 	}
+}
+
+// Who edits a file and calls for a reload has it loaded once, although the watcher notices the change a moment later.
+func TestChangeIsLoadedOnce(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	file := filepath.Join(t.TempDir(), "gateway.yml")
+	write := func(more string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(config(t, c.URL(), more)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loads := 0
+	write("")
+	a, err := Start(t.Context(), Options{
+		Load: func() (*Plan, *conf.Problems) {
+			loads++
+			return Load(conf.Options{Files: []string{file}})
+		},
+		Logger: slog.New(slog.DiscardHandler), Version: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := a.Shutdown(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	f := func(what string, reload func(context.Context) error, want int) {
+		t.Helper()
+		loads = 0
+		if _ = reload(t.Context()); loads != want {
+			t.Errorf("%s: loaded %d times, want %d", what, loads, want)
+		}
+	}
+	write("limits: {drain: 3s}")
+	f("an edit", a.ReloadChanged, 1)
+	f("noticed again", a.ReloadChanged, 0)
+	write("limits: {drain: 4s}")
+	f("a call", a.Reload, 1)
+	f("noticed after the call", a.ReloadChanged, 0)
+	f("a second call", a.Reload, 1)
+	write("limits: {drain: nonsense}")
+	f("a mistake", a.Reload, 1)
+	f("noticed after the mistake", a.ReloadChanged, 0)
+	write("limits: {drain: 5s}")
+	f("mended", a.ReloadChanged, 1)
 }
 
 func TestEntriesComeAndGo(t *testing.T) {

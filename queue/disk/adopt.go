@@ -84,7 +84,7 @@ func adoptQueue(ctx context.Context, dir, name string, deliver Deliver, log *slo
 }
 
 func adoptPartition(ctx context.Context, dir, name string, deliver Deliver, log *slog.Logger) (adopted int, err error) {
-	if keys, err := listData(dir); err != nil || len(keys) == 0 {
+	if keys, _, err := listData(dir); err != nil || len(keys) == 0 {
 		return 0, errors.Join(err, removeEmpty(dir))
 	}
 	s, err := openStore(dir, name, Options{}, new(signal), new(atomic.Uint64), log)

@@ -30,21 +30,31 @@ func runName(run int64) string { return fmt.Sprintf("%06d", run) }
 // name is the name that go-diskqueue gives to the file.
 func (k fileKey) name() string { return fmt.Sprintf("%06d.diskqueue.%06d.dat", k.run, k.num) }
 
-// openData opens a data file for reading. go-diskqueue may have renamed it: its own read ahead of the first message of a
-// run calls a file bad on any error.
-func openData(dir string, k fileKey) (*os.File, error) {
+// openData opens a data file for reading and tells its size. go-diskqueue may have renamed it: its own read ahead of the first
+// message of a run calls a file bad on any error. What is no file, because somebody put a folder in its place, is not there.
+func openData(dir string, k fileKey) (*os.File, int64, error) {
 	path := filepath.Join(dir, k.name())
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if renamed, err := os.Open(path + ".bad"); err == nil {
-			return renamed, nil
+		if renamed, again := os.Open(path + ".bad"); again == nil {
+			f, err = renamed, nil
 		}
 	}
-	return f, err
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
 }
 
 // removeData removes a data file. It is cut first, because go-diskqueue holds the first file of its run open, which would
-// keep the space of a removed file until the queue is closed.
+// keep the space of a removed file until the queue is closed. A folder in its place is not ours, and stays.
 func removeData(dir string, k fileKey) error {
 	path := filepath.Join(dir, k.name())
 	for _, p := range []string{path, path + ".bad"} {
@@ -52,7 +62,7 @@ func removeData(dir string, k fileKey) error {
 		if err == nil {
 			err = os.Remove(p)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EISDIR) {
 			return err
 		}
 	}
@@ -65,13 +75,12 @@ var (
 	badName  = regexp.MustCompile(`^\d{6,18}\.\d{6,18}\.\d{12,18}\.bad$`)
 )
 
-// listData returns the data files in dir, sorted.
-func listData(dir string) ([]fileKey, error) {
+// listData returns the data files in dir, sorted, and apart from them folders with such names, which are not ours.
+func listData(dir string) (files, folders []fileKey, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var keys []fileKey
 	for _, e := range entries {
 		m := dataName.FindStringSubmatch(e.Name())
 		if m == nil {
@@ -79,12 +88,16 @@ func listData(dir string) ([]fileKey, error) {
 		}
 		run, errRun := strconv.ParseInt(m[1], 10, 64)
 		num, errNum := strconv.ParseInt(m[2], 10, 64)
-		if k := (fileKey{run, num}); errRun == nil && errNum == nil && !slices.Contains(keys, k) {
-			keys = append(keys, k)
+		switch k := (fileKey{run, num}); {
+		case errRun != nil || errNum != nil:
+		case e.IsDir():
+			folders = append(folders, k)
+		case !slices.Contains(files, k):
+			files = append(files, k)
 		}
 	}
-	slices.SortFunc(keys, fileKey.compare)
-	return keys, nil
+	slices.SortFunc(files, fileKey.compare)
+	return files, folders, nil
 }
 
 // removeMeta removes go-diskqueue's position files, finished or not, which nothing reads.
@@ -223,6 +236,29 @@ func (s *scanner) find(off int64) (int64, error) {
 		pos += int64(i) + 1
 	}
 	return s.size, nil
+}
+
+// each calls found with each block from off on, until that returns false, and damaged for each stretch that holds none. It tells
+// whether it came to the end.
+func (s *scanner) each(off int64, found func(b queue.Block) bool, damaged func()) (bool, error) {
+	for off < s.size {
+		b, end, err := s.at(off)
+		if errors.Is(err, queue.ErrDamaged) {
+			damaged()
+			if off, err = s.find(off + 1); err != nil {
+				return false, err
+			}
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if !found(b) {
+			return false, nil
+		}
+		off = end
+	}
+	return true, nil
 }
 
 // torn says whether the bytes from off to the end of the file are the beginning of a block, which a crash cut off.

@@ -149,7 +149,7 @@ func (f Folder) walk(found func(queue.Block) bool, sum *Summary) error {
 		if err != nil {
 			return err
 		}
-		keys, err := listData(dir)
+		keys, _, err := listData(dir)
 		if err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (f Folder) walk(found func(queue.Block) bool, sum *Summary) error {
 }
 
 func walkFile(dir string, k fileKey, from int64, found func(queue.Block) bool, sum *Summary) (more bool, err error) {
-	file, err := openData(dir, k)
+	file, size, err := openData(dir, k)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil // delivered meanwhile
 	}
@@ -178,31 +178,10 @@ func walkFile(dir string, k fileKey, from int64, found func(queue.Block) bool, s
 		return false, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return false, err
-	}
 	sum.Files++
-	sum.Bytes += info.Size()
-	sc := scanner{r: file, size: info.Size()}
-	for off := from; off < sc.size; {
-		b, end, err := sc.at(off)
-		if errors.Is(err, queue.ErrDamaged) {
-			sum.Damaged++
-			if off, err = sc.find(off + 1); err != nil {
-				return false, err
-			}
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		if !found(b) {
-			return false, nil
-		}
-		off = end
-	}
-	return true, nil
+	sum.Bytes += size
+	sc := scanner{r: file, size: size}
+	return sc.each(from, found, func() { sum.Damaged++ })
 }
 
 // BadFiles returns the paths of the files of the queue that keep damaged stretches.

@@ -178,7 +178,7 @@ func (m *model) corrupt(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	keys, err := listData(m.dir())
+	keys, _, err := listData(m.dir())
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func (m *model) tear(rt *rapid.T) {
 	if err := m.store.close(); err != nil {
 		rt.Fatal(err)
 	}
-	keys, err := listData(m.dir())
+	keys, _, err := listData(m.dir())
 	if err != nil {
 		rt.Fatal(err)
 	}

@@ -198,11 +198,16 @@ func stoppedTimer() *time.Timer {
 
 // count reads all files that are not delivered and fills s.files.
 func (s *store) count(h head) error {
-	keys, err := listData(s.dir)
+	keys, folders, err := listData(s.dir)
 	if err != nil {
 		return err
 	}
 	s.lastRun = h.key.run
+	for _, k := range folders {
+		s.lastRun = max(s.lastRun, k.run) // the name is taken
+		s.stats.Bad++
+		s.log.Error("a folder is in the place of a queue file: what was in the file is lost", "folder", k.name())
+	}
 	for _, k := range keys {
 		s.lastRun = max(s.lastRun, k.run)
 		if k.compare(h.key) < 0 {
@@ -240,38 +245,23 @@ func (s *store) count(h head) error {
 }
 
 func (s *store) countFile(k fileKey, from int64) (*dataFile, error) {
-	file, err := openData(s.dir, k)
+	file, size, err := openData(s.dir, k)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	f := &dataFile{key: k, size: info.Size()}
-	sc := scanner{r: file, size: f.size}
-	for off := from; off < f.size; {
-		b, end, err := sc.at(off)
-		if errors.Is(err, queue.ErrDamaged) {
-			off, err = sc.find(off + 1)
-			if err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
+	f := &dataFile{key: k, size: size}
+	sc := scanner{r: file, size: size}
+	_, err = sc.each(from, func(b queue.Block) bool {
 		if f.blocks == 0 {
 			f.oldest = b.Time
 		}
 		f.blocks++
 		f.records += int64(b.Count)
 		f.newest = b.Time
-		off = end
-	}
-	return f, nil
+		return true
+	}, func() {})
+	return f, err
 }
 
 // reconfigure gives an open queue other options.
@@ -1014,7 +1004,7 @@ func (s *store) openFirst(f *dataFile) error {
 	if s.file != nil {
 		return nil
 	}
-	file, err := openData(s.dir, f.key)
+	file, _, err := openData(s.dir, f.key)
 	if err != nil {
 		return err
 	}
