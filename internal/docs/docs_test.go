@@ -118,7 +118,7 @@ func noVariables(string) (string, bool) { return "", false }
 // load loads a configuration as weir check does, where ES_PASSWORD is set in the environment.
 func load(text string) *conf.Problems {
 	_, p := app.Load(conf.Options{
-		Files:     []string{"doc.yml"},
+		Files:     []string{"gateway.yml"},
 		ReadFile:  func(string) ([]byte, error) { return []byte(text), nil },
 		LookupEnv: func(name string) (string, bool) { return "x", name == "ES_PASSWORD" },
 	})
@@ -274,6 +274,28 @@ func TestGuidesLoad(t *testing.T) {
 	}
 }
 
+var wrong = regexp.MustCompile("(?ms)^```yaml wrong\n(.*?)^```\n\n```\n(.*?)^```$")
+
+// TestGuidesSayWhatIsWrong holds that each block which says that it is wrong has the problems that stand behind it.
+func TestGuidesSayWhatIsWrong(t *testing.T) {
+	blocks := 0
+	for page, text := range guides(t) {
+		for _, m := range wrong.FindAllStringSubmatch(text, -1) {
+			blocks++
+			var got strings.Builder
+			if err := load(m[1]).WriteText(&got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(m[2], got.String()); diff != "" {
+				t.Errorf("%s (-page +program):\n%s", page, diff)
+			}
+		}
+	}
+	if blocks == 0 {
+		t.Error("no block found")
+	}
+}
+
 // filterInBlock finds filters in the short form.
 var filterInBlock = regexp.MustCompile(`(?m)^\s*- ([a-z_]+): \{`)
 
@@ -293,9 +315,21 @@ func TestGuidesNameOnlyFiltersThatExist(t *testing.T) {
 	}
 }
 
-var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+var (
+	link    = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	unnamed = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
 
-// TestLinksLeadSomewhere follows the links between pages.
+// anchors returns the names by which links lead to the headings of a page, as GitHub makes them.
+func anchors(page string) (names []string) {
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		names = append(names, strings.ReplaceAll(unnamed.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return names
+}
+
+// TestLinksLeadSomewhere follows the links within and between pages.
 func TestLinksLeadSomewhere(t *testing.T) {
 	pages := guides(t)
 	for page, text := range newReference().Pages() {
@@ -305,8 +339,13 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	for page, text := range pages {
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
 			links++
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s: the link %s leads nowhere", page, m[1])
+			to := page
+			if m[1] != "" {
+				to = filepath.ToSlash(filepath.Join(filepath.Dir(page), m[1]))
+			}
+			_, err := os.Stat(filepath.Join(root, to))
+			if err != nil || m[2] != "" && !slices.Contains(anchors(pages[to]), m[2]) {
+				t.Errorf("%s: the link %s#%s leads nowhere", page, m[1], m[2])
 			}
 		}
 	}
