@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"weir/filters/cache"
-	"weir/internal/app"
 )
 
 type cacheCmd struct {
@@ -26,10 +25,9 @@ type cacheExplainCmd struct {
 
 // Run explains a request by the configuration alone: nothing is asked of a running gateway or of a node.
 func (c *cacheExplainCmd) Run(e env) error {
-	plan, problems := app.Load(c.options())
-	if plan == nil {
-		_ = problems.WriteText(e.stderr)
-		return &exitError{code: exitFailed}
+	plan, err := c.load(e)
+	if err != nil {
+		return err
 	}
 	q, err := c.question()
 	if err != nil {

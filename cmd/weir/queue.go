@@ -47,10 +47,9 @@ func (d dataPath) config(e env) (app.Config, error) {
 		c.Path.Data = d.Data
 		return c, nil
 	}
-	plan, problems := app.Load(d.options())
-	if plan == nil {
-		_ = problems.WriteText(e.stderr)
-		return app.Config{}, &exitError{code: exitFailed}
+	plan, err := d.load(e)
+	if err != nil {
+		return app.Config{}, err
 	}
 	if d.Data != "" {
 		plan.Config.Path.Data = d.Data

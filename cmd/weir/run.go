@@ -32,15 +32,23 @@ func (f files) options() conf.Options {
 	return conf.Options{Files: f.Config}
 }
 
+// load makes a plan of the configuration. If that has errors, it prints what is wrong.
+func (f files) load(e env) (*app.Plan, error) {
+	plan, problems := app.Load(f.options())
+	if plan == nil {
+		_ = problems.WriteText(e.stderr)
+		return nil, &exitError{code: exitFailed}
+	}
+	return plan, nil
+}
+
 type runCmd struct{ files }
 
 // Run runs the gateway until SIGTERM or SIGINT. SIGHUP and changed files reload the configuration.
 func (r *runCmd) Run(e env) error {
-	load := func() (*app.Plan, *conf.Problems) { return app.Load(r.options()) }
-	plan, problems := load()
-	if plan == nil {
-		_ = problems.WriteText(e.stderr)
-		return &exitError{code: exitFailed}
+	plan, err := r.load(e)
+	if err != nil {
+		return err
 	}
 	logger, closeLog, err := openLog(plan.Config, e.stderr)
 	if err != nil {
@@ -73,7 +81,10 @@ func (r *runCmd) Run(e env) error {
 	} else {
 		defer func() { _ = watcher.Close() }()
 	}
-	a, err := app.Start(ctx, app.Options{Load: load, Logger: logger, Version: versionString(), Stdout: e.stdout})
+	a, err := app.Start(ctx, app.Options{
+		Load:   func() (*app.Plan, *conf.Problems) { return app.Load(r.options()) },
+		Logger: logger, Version: versionString(), Stdout: e.stdout,
+	})
 	if err != nil {
 		return err
 	}

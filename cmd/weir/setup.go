@@ -27,10 +27,9 @@ type setupCmd struct {
 
 // Run installs what records and dashboards need. What can be installed is, whatever else fails.
 func (c *setupCmd) Run(e env) error {
-	plan, problems := app.Load(c.options())
-	if plan == nil {
-		_ = problems.WriteText(e.stderr)
-		return &exitError{code: exitFailed}
+	plan, err := c.load(e)
+	if err != nil {
+		return err
 	}
 	logger, closeLog, err := openLog(plan.Config, e.stderr)
 	if err != nil {
