@@ -14,7 +14,7 @@ import (
 const (
 	joinBody  = 16 << 10 // a body up to this is copied behind the head, so that TLS too sends one record
 	streamBuf = 64 << 10 // of a stream, read and written at once
-	smallBuf  = 4 << 10  // when the budget is used up
+	smallBuf  = 4 << 10  // when the budget is used up, and for what is thrown away
 )
 
 // answer writes the response. The request's body has been read, or thrown away, when it returns, if the connection is to
@@ -55,6 +55,7 @@ func (e *Entry) answer(x *Exchange) error {
 	if !c.last && !x.body.skip() {
 		c.last = true
 	}
+	c.linger = c.last // the client may have sent more, over which a close would take the answer back
 	return nil
 }
 

@@ -45,8 +45,12 @@ func (b *Budget) Limit() int64 { return b.limit }
 // Refusals returns how often Acquire said no.
 func (b *Budget) Refusals() int64 { return b.full.Load() }
 
-// smallBody is what an exchange may buffer without asking the budget: it is reused from exchange to exchange.
-const smallBody = 64 << 10
+const (
+	// smallBody is what an exchange may buffer without asking the budget: it is reused from exchange to exchange.
+	smallBody = 16 << 10
+	// firstBody is what a buffer begins with. It grows with what comes, not with what is announced.
+	firstBody = 2 << 10
+)
 
 // A Body is the body of a request or of a response: bytes or a stream. It becomes bytes only when a filter asks.
 type Body struct {
@@ -144,19 +148,17 @@ func (p *prefetched) Interrupt() {
 
 func (b *Body) readAll(limit int64) ([]byte, error) {
 	buf := b.scratch[:0]
-	if first := min(b.length+1, smallBody); first > int64(cap(buf)) {
-		buf = make([]byte, 0, first)
-	} else if cap(buf) == 0 {
-		buf = make([]byte, 0, 2048)
+	if cap(buf) == 0 {
+		buf = make([]byte, 0, firstBody)
 	}
 	for {
 		if len(buf) == cap(buf) {
 			// Memory follows what has come: an announcement alone takes none from others.
-			grown := max(2*cap(buf), 2048)
+			grown := 2 * cap(buf)
 			if b.length >= int64(len(buf)) {
 				grown = min(grown, int(b.length)+1)
 			}
-			if !b.hold(int64(grown - cap(buf))) {
+			if !b.hold(int64(grown)) {
 				return nil, ErrBudget
 			}
 			buf = append(make([]byte, 0, grown), buf...)
@@ -180,15 +182,15 @@ func (b *Body) readAll(limit int64) ([]byte, error) {
 	return buf, nil
 }
 
-// hold takes n more bytes from the budget. Small buffers are free: each exchange keeps one.
+// hold takes from the budget what a buffer of n bytes takes. Small buffers are free: each exchange keeps one.
 func (b *Body) hold(n int64) bool {
-	if n+b.held <= smallBody || b.budget == nil {
+	if n <= smallBody || b.budget == nil {
 		return true
 	}
-	if !b.budget.Acquire(n) {
+	if !b.budget.Acquire(n - b.held) {
 		return false
 	}
-	b.held += n
+	b.held = n
 	return true
 }
 

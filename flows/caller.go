@@ -39,7 +39,7 @@ type callers struct {
 	via      []byte
 }
 
-// fieldNames are names of header fields, in any case.
+// fieldNames are names of header fields, in any case, and with _ for - as well: some servers take one for the other.
 type fieldNames struct {
 	exact    []string
 	prefixes []string
@@ -49,7 +49,7 @@ type fieldNames struct {
 // add adds names; one that ends in * stands for all that begin so.
 func (n *fieldNames) add(names ...string) {
 	for _, name := range names {
-		name = strings.ToLower(name)
+		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
 		prefix, is := strings.CutSuffix(name, "*")
 		switch {
 		case prefix == "":
@@ -67,6 +67,9 @@ func (n *fieldNames) add(names ...string) {
 func (n *fieldNames) has(name []byte) bool {
 	if len(name) == 0 || !n.first[name[0]] {
 		return false
+	}
+	if bytes.IndexByte(name, '_') >= 0 {
+		name = bytes.ReplaceAll(name, []byte("_"), []byte("-"))
 	}
 	for _, e := range n.exact {
 		if wire.EqualFold(name, e) {
@@ -89,7 +92,7 @@ func newCallers(c *EntryConfig) callers {
 	k.identity.add(c.IdentityFields...)
 	k.claimed.add(c.IdentityFields...)
 	if k.x || k.rfc { // what is written in one form must not be contradicted in the other
-		k.claimed.add("x-forwarded-*", "forwarded")
+		k.claimed.add("x-forwarded", "x-forwarded-*", "forwarded")
 	}
 	if c.Via != "" {
 		k.via = []byte(c.Via)

@@ -64,12 +64,12 @@ func trust(networks ...string) func(*flows.EntryConfig) {
 func TestIdentifies(t *testing.T) {
 	var got []bool
 	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
-		for _, name := range []string{"X-Who", "x-WHO-else", "x-team", "X-Team-Role", "x-forwarded-for", "forwarded", "Via"} {
+		for _, name := range []string{"X-Who", "x-WHO-else", "x-team", "X-Team-Role", "X_Team_Role", "x-forwarded-for", "forwarded", "Via"} {
 			got = append(got, x.Identifies([]byte(name)))
 		}
 	}), func(c *flows.EntryConfig) { c.IdentityFields = conf.Strings{"x-who", "X-Team*"} })
 	g.Dial().Send("GET / HTTP/1.1\nHost: gw:8000\n\n").Answer()
-	want := []bool{true, false, true, true, false, false, false}
+	want := []bool{true, false, true, true, true, false, false, false}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -144,9 +144,19 @@ func TestProxyProtocol(t *testing.T) {
 			t.Errorf("%q: caller %s, peer %s, want %s", header, s.ip, s.peer, ip)
 		}
 	}
-	f("PROXY TCP4 203.0.113.9 192.0.2.1 5000 8000\r\n", "203.0.113.9")
+	const text = "PROXY TCP4 203.0.113.9 192.0.2.1 5000 8000\r\n"
+	f(text, "203.0.113.9")
 	f("PROXY TCP6 2001:db8::1 2001:db8::2 5000 8000\r\n", "2001:db8::1")
 	f("PROXY UNKNOWN\r\n", "127.0.0.1")
+	for n := range len(text) {
+		c := g.Dial()
+		for _, part := range []string{text[:n], text[n:] + "GET / HTTP/1.1\r\nHost: a\r\n\r\n"} {
+			_, _ = io.WriteString(c, part) // each in a segment of its own, since Go sends without delay
+		}
+		if _, body := c.Answer(); body != "ok" || s.ip != "203.0.113.9" {
+			t.Errorf("in two parts, %d: %q from %s", n, body, s.ip)
+		}
+	}
 	c := g.Dial()
 	_, _ = io.WriteString(c, "PROXY UNKNOWN\r\nGET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nx-proxy-user: admin\r\n\r\n")
 	if c.Answer(); s.ip != "127.0.0.1" || s.fields != "" {
@@ -215,6 +225,26 @@ func overTLS(t *testing.T, c flows.EntryTLSConfig) *tls.Config {
 		t.Fatal(err)
 	}
 	return config
+}
+
+// A client over TLS is told that nothing is missing when the gateway ends the connection (RFC 9112 section 9.8), also after a
+// refusal that throws the rest of the request away.
+func TestEndOverTLSIsTold(t *testing.T) {
+	g := flowstest.New(t, testRegistry(nil), oneFlow, flowstest.Options{TLS: overTLS(t, flows.EntryTLSConfig{Enabled: true})})
+	f := func(request string, want string) {
+		t.Helper()
+		c := tls.Client(g.Dial().TCPConn, &tls.Config{InsecureSkipVerify: true})
+		if _, err := io.WriteString(c, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		all, err := io.ReadAll(c) // an end that was not told is io.ErrUnexpectedEOF
+		if err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 "+want) {
+			t.Errorf("%q: %.60q, %v", request, all, err)
+		}
+	}
+	f("GET / HTTP/1.1\nHost: a\nConnection: close\n\n", "200")
+	f("GET / HTTP/1.1\nHost: a\nHost: b\n\n", "400")
+	f("POST / HTTP/1.1\nHost: a\nContent-Length: 999999999\n\n", "413")
 }
 
 func TestClientCertificates(t *testing.T) {

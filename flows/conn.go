@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -343,6 +344,9 @@ func (c *conn) cutOff() {
 func (c *conn) shut() {
 	if c.linger {
 		c.enter(phaseClosing)
+		if t, ok := c.Conn.(*tls.Conn); ok {
+			_ = t.CloseWrite() // so that the client knows that nothing is missing: RFC 9112 section 9.8
+		}
 		_ = c.raw.CloseWrite()
 		c.discard()
 	}
@@ -357,14 +361,13 @@ const (
 // discard reads on for as long as the client sends, within the bounds that hold for bodies.
 func (c *conn) discard() {
 	limits := &c.entry.limits
-	pooled, _ := streamBuffers.Get().(*streamBuffer)
-	defer streamBuffers.Put(pooled)
+	rest := make([]byte, smallBuf) // many may linger at once
 	begun := time.Now()
 	for read := int64(0); read < 2*limits.maxBody+lingerBytes; {
 		if err := c.Conn.SetDeadline(time.Now().Add(lingerTime)); err != nil {
 			return
 		}
-		n, err := c.Conn.Read(pooled.b)
+		n, err := c.Conn.Read(rest)
 		if err != nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package flows
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,13 +45,13 @@ type EntryConfig struct {
 	// Longest request body; nodes take 100mb (http.max_content_length).
 	MaxBodySize conf.Bytes `conf:"max_body_size"`
 	// Time for a request's line and header to arrive once its first byte has.
-	HeaderTimeout conf.Duration `conf:"header_timeout"`
+	HeaderTimeout conf.Duration `conf:"header_timeout" min:"1ms"`
 	// Time that a connection may stay open between requests.
-	IdleTimeout conf.Duration `conf:"idle_timeout"`
+	IdleTimeout conf.Duration `conf:"idle_timeout" min:"1ms"`
 	// Time without a byte after which a request body is given up.
-	ReadTimeout conf.Duration `conf:"read_timeout"`
+	ReadTimeout conf.Duration `conf:"read_timeout" min:"1ms"`
 	// Time without a byte taken by the client after which an answer is given up.
-	WriteTimeout conf.Duration `conf:"write_timeout"`
+	WriteTimeout conf.Duration `conf:"write_timeout" min:"1ms"`
 	// Bytes a second below which a body is given up, in either direction: of the time that the entry waits for the client,
 	// and not before read_timeout or write_timeout. 0 sets no rate.
 	MinRate conf.Bytes `conf:"min_rate"`
@@ -154,7 +156,7 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budg
 	}
 	e := &Entry{
 		config: c, tls: tlsConfig, metrics: metrics, budget: budget,
-		logger: logger.With("entry", c.Name), failLog: obs.NewThrottle(logger.With("entry", c.Name), time.Minute), slots: make(chan struct{}, c.MaxConnections),
+		logger: logger.With("entry", c.Name), failLog: obs.NewThrottle(logger.With("entry", c.Name), time.Minute), slots: make(chan struct{}, connections(c.MaxConnections, logger)),
 		stop: make(chan struct{}), conns: map[*conn]struct{}{}, callers: newCallers(&c),
 		limits: limits{
 			head: time.Duration(c.HeaderTimeout), idle: time.Duration(c.IdleTimeout),
@@ -168,6 +170,25 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budg
 		return x
 	}
 	return e, nil
+}
+
+// ownFiles is how many files are left to other things than connections of clients and to nodes.
+const ownFiles = 64
+
+// connections returns how many connections an entry takes that is to take wanted: not more than half of the files that the
+// process may open, since each may need another one to a node, less some for queues, files and the admin listener.
+func connections(wanted int, logger *slog.Logger) int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return wanted
+	}
+	most := max(1, (files.Cur-min(files.Cur/2, ownFiles))/2)
+	if uint64(wanted) <= most {
+		return wanted
+	}
+	logger.Warn("max_connections is more than the files that the process may open (ulimit -n) suffice for", "max_connections", wanted,
+		"files", files.Cur, "taken", most)
+	return int(most)
 }
 
 // Listen opens the entry's port. With skip_occupied_port it takes the next free one of the following hundred.
@@ -246,7 +267,7 @@ func (e *Entry) accept() {
 				return
 			}
 			// Out of file descriptors and the like: go on when it may be over.
-			e.logger.Error("cannot accept a connection", "error", err)
+			e.failLog.Log(slog.LevelError, "cannot accept", "cannot accept a connection", "error", err)
 			backoff.Reset(100 * time.Millisecond)
 			select {
 			case <-backoff.C:
@@ -291,7 +312,7 @@ func (e *Entry) meetProxy(c *conn) bool {
 		e.failLog.Log(slog.LevelWarn, "stranger", "connection refused: the peer is not one of trusted_proxies", "peer", c.peer)
 		return false
 	}
-	p := proxyproto.NewConn(c.Conn, proxyproto.SetReadHeaderTimeout(e.limits.head), proxyproto.WithPolicy(proxyproto.REQUIRE))
+	p := proxyproto.NewConn(&proxied{Conn: c.Conn}, proxyproto.SetReadHeaderTimeout(e.limits.head), proxyproto.WithPolicy(proxyproto.REQUIRE))
 	header := p.ProxyHeader()
 	if header == nil {
 		e.failLog.Log(slog.LevelWarn, "no PROXY header", "connection refused: it does not begin with a header of the PROXY protocol", "peer", c.peer)
@@ -304,6 +325,28 @@ func (e *Entry) meetProxy(c *conn) bool {
 	}
 	c.Conn = p
 	return true
+}
+
+// proxied reads the connection of a balancer. The text form of the PROXY header is to be read at one go by those who parse
+// it, and may come in pieces.
+type proxied struct {
+	net.Conn
+	begun bool
+}
+
+func (p *proxied) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if p.begun {
+		return n, err
+	}
+	p.begun = true
+	const text, longest = "PROXY", 107
+	for err == nil && n < min(longest, len(b)) && strings.HasPrefix(text, string(b[:min(n, len(text))])) && bytes.IndexByte(b[:n], '\n') < 0 {
+		var m int
+		m, err = p.Conn.Read(b[n:])
+		n += m
+	}
+	return n, err
 }
 
 // handshake makes the connection one of TLS. A client that speaks plain HTTP is told so.
@@ -376,7 +419,7 @@ func (e *Entry) look(c *conn, now int64) {
 			c.interrupt(p)
 		}
 	case phaseHead:
-		if age > e.limits.head || e.closing.Load() && age > lastRequest {
+		if age > e.limits.head {
 			c.interrupt(p)
 		}
 	case phaseHandler:

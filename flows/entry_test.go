@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -422,14 +423,84 @@ func TestFieldsOfTheConnectionAreNotOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestShutdownDoesNotWaitForHalfAHead(t *testing.T) {
-	g := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) { c.HeaderTimeout = 60e9 })
-	g.Dial().Send("GET / HTTP/1.1\nHo")
+func TestShutdownWaitsForARequestThatHasBegun(t *testing.T) {
+	g := newGateway(t, oneFlow, testRegistry(nil), nil)
+	c := g.Dial().Send("GET / HTTP/1.1\nHo")
 	waitFor(t, "the head to begin", func() bool {
 		conns := g.Conns()
 		return len(conns) == 1 && !conns[0].Idle
 	})
-	// The clean-up of the gateway fails if this takes longer than its limit of 10 seconds.
+	ended := make(chan error, 1)
+	go func() { ended <- g.Shutdown(t.Context()) }()
+	waitFor(t, "the end to begin", func() bool {
+		nc, err := net.Dial("tcp", g.Addr())
+		if err == nil {
+			_ = nc.Close()
+		}
+		return err != nil
+	})
+	resp, _ := c.Send("st: a\n\n").Answer()
+	if resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("status %d, close %t", resp.StatusCode, resp.Close)
+	}
+	_ = c.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that has sent more than was answered must still get its whole answer: closing over unread bytes resets the connection.
+func TestLastAnswerReachesAClientThatSentMore(t *testing.T) {
+	const size = 200_000
+	g := newGateway(t, flowstest.Main("{answer: {text: '"+strings.Repeat("x", size)+"'}}"), testRegistry(nil), nil)
+	f := func(request string) {
+		t.Helper()
+		c := g.Dial().Send(request)
+		waitFor(t, "the answer to be on its way", func() bool {
+			conns := g.Conns()
+			return len(conns) == 0 || conns[0].Closing
+		})
+		if all := c.Raw(); len(all) < size {
+			t.Errorf("%.40q: %d bytes came", request, len(all))
+		}
+		_ = c.Close()
+		waitFor(t, "the connection to end", func() bool { return len(g.Conns()) == 0 })
+	}
+	f("GET / HTTP/1.1\nHost: a\nConnection: close\n\nGET / HTTP/1.1\nHost: a\n\n")
+	f("GET / HTTP/1.0\nHost: a\n\n\n")
+}
+
+func TestUserOfAFieldThatEndsHereIsNobody(t *testing.T) {
+	var user string
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) { user = string(x.Request.User) }), nil)
+	const head = "GET / HTTP/1.1\nHost: a\nAuthorization: Basic Ym9iOng=\n"
+	if g.Dial().Send(head + "\n").Answer(); user != "bob" {
+		t.Errorf("user %q", user)
+	}
+	if g.Dial().Send(head + "Connection: Authorization\n\n").Answer(); user != "" {
+		t.Errorf("user %q, whom no node would see", user)
+	}
+}
+
+func TestBufferedBodiesAreCountedAsTheyCome(t *testing.T) {
+	wanted := make(chan struct{})
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
+		close(wanted)
+		_, _ = x.Request.Body.Bytes(1 << 20)
+	}), nil)
+	used := func() int64 { return g.Budget.Used() }
+	c := g.Dial().Send("POST / HTTP/1.1\nHost: a\nContent-Length: 900000\n\n")
+	<-wanted
+	if got := used(); got != 0 {
+		t.Errorf("%d bytes taken by an announcement", got)
+	}
+	c.Send(strings.Repeat("x", 100_000))
+	waitFor(t, "what came to be counted", func() bool { return used() >= 100_000 })
+	if got := used(); got > 300_000 {
+		t.Errorf("%d bytes taken for 100,000", got)
+	}
+	_ = c.Close()
+	waitFor(t, "the memory to be given back", func() bool { return used() == 0 })
 }
 
 func TestAnswerOfUnknownLengthToHTTP10(t *testing.T) {

@@ -179,6 +179,9 @@ func (x *Exchange) examine() (expects bool, err error) {
 	}
 	if hops {
 		r.Header.DropHopByHop()
+		if r.User != nil && !r.Header.Has("authorization") {
+			r.User = nil // Connection named it: the node will not see it
+		}
 	}
 	switch {
 	case x.conn.trusted:

@@ -19,6 +19,9 @@ const (
 // errStreamClosed is what Stream.Read returns after Close.
 var errStreamClosed = errors.New("answer's body is closed")
 
+// errPrompt says that a body which is to be passed on promptly is not whole in time.
+var errPrompt = errors.New("answer is passed on as it comes")
+
 // A framing state says what comes next in a body.
 type state uint8
 
@@ -32,25 +35,36 @@ const (
 type body struct {
 	c        *conn
 	resp     *Response
+	req      *Request // used until begin returns
 	cancel   *wire.Cancel
-	written  int64  // of the request, for the Error
-	prefix   []byte // read before the body turned out to be too long for Response.Body
+	sending  bool    // sendLong still runs
+	sent     sending // what became of the request otherwise
+	prefix   []byte  // read before the body turned out to be too long for Response.Body
 	state    state
 	chunks   wire.Chunks
 	left     int64
 	deadline int64 // for all of it; 0 = none
+	promptBy int64 // until when it must be whole, or is passed on as it comes; 0 = any time
 	waited   int64 // nanoseconds spent waiting for bytes in this window of Options.MinRate, negative if that does not hold
 	came     int64 // bytes that came in it
 	reusable bool  // the connection may serve again when the body has ended
 	err      error // what every further Read returns
 }
 
-// readBody reads the body of the answer whose head is in resp, or makes it resp.Stream.
-func (c *conn) readBody(req *Request, resp *Response, framing wire.Framing, whole bool) error {
+// promptTime is how long a Prompt answer of unknown length may take from its head to its end before it becomes a Stream.
+const promptTime = int64(100 * time.Millisecond)
+
+// begin reads the body of the answer whose head is in b.resp, or makes it a Stream.
+func (b *body) begin(framing wire.Framing) error {
+	c, req, resp := b.c, b.req, b.resp
 	h := &resp.Header
-	b := &resp.body
-	*b = body{c: c, resp: resp, cancel: req.Cancel, left: framing.Length, deadline: c.node.at(req.Deadline)}
-	b.reusable = whole && resp.Minor == 1 && !closes(h)
+	if b.sending {
+		c.mu.Lock()
+		c.inBody = true
+		c.mu.Unlock()
+	}
+	b.left, b.deadline = framing.Length, c.node.at(req.Deadline)
+	b.reusable = resp.Minor == 1 && !closes(h)
 	streamed := eventStream(h.Get("content-type"))
 	if streamed {
 		b.waited = -1 // events come when they happen
@@ -75,13 +89,38 @@ func (c *conn) readBody(req *Request, resp *Response, framing wire.Framing, whol
 		return nil
 	}
 	if streamed || b.state == inLength && (b.left > limit || !resp.room(b.left)) {
-		resp.Stream = b
-		return nil
+		return b.stream(nil)
 	}
 	if b.state == inLength {
 		return b.readLength()
 	}
+	if req.Prompt {
+		b.promptBy = c.node.clock() + promptTime
+	}
 	return b.readUnknown(limit)
+}
+
+// stream makes the body, of which prefix has been read, a Stream. While a request is still being sent nobody reads its
+// answer: the rest of the request goes out first.
+func (b *body) stream(prefix []byte) error {
+	if b.settle(false); b.sent.source {
+		return b.sent.err
+	}
+	b.prefix, b.promptBy, b.resp.Stream = prefix, 0, b
+	return nil
+}
+
+// settle ends the sending of the request: at once, or when it is whole.
+func (b *body) settle(stop bool) {
+	switch {
+	case !b.sending:
+		return
+	case stop:
+		b.sent = b.c.stopSending(b.req)
+	default:
+		b.sent = <-b.c.sent
+	}
+	b.sending = false
 }
 
 // closes tells whether the node said that it closes the connection.
@@ -123,8 +162,7 @@ func (b *body) readUnknown(limit int64) error {
 	for {
 		full, grown := len(buf) == cap(buf), max(minBody, 2*len(buf))
 		if int64(len(buf)) > limit || full && !b.resp.room(int64(grown)) {
-			b.prefix, b.resp.Stream = buf, b
-			return nil
+			return b.stream(buf)
 		}
 		if full {
 			buf = slices.Grow(buf, grown-len(buf))
@@ -133,6 +171,8 @@ func (b *body) readUnknown(limit int64) error {
 		buf = buf[:len(buf)+n]
 		b.resp.buf = buf
 		switch {
+		case err == errPrompt:
+			return b.stream(buf)
 		case err == io.EOF:
 			b.resp.Body, b.resp.Length = buf, int64(len(buf))
 			b.finish()
@@ -162,7 +202,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.err = err
 		b.finish()
 	case err != nil:
-		b.err = b.c.fail(b.cancel, Body, b.written, err)
+		b.err = b.c.fail(b.cancel, Body, b.sent.written, err)
 		b.drop()
 	}
 	return n, b.err
@@ -181,6 +221,8 @@ func (b *body) Close() error {
 // finish gives the connection back after the whole body.
 func (b *body) finish() {
 	c, s := b.c, b.c.scratch
+	b.settle(true)
+	b.reusable = b.reusable && b.sent.err == nil
 	alive := b.cancel == nil || b.cancel.Disarm()
 	if b.reusable && s.r != s.w {
 		c.node.distrust(c.lastUsed)
@@ -275,16 +317,19 @@ func (b *body) pull(p []byte) (int, error) {
 func (b *body) fill(p []byte) (int, error) {
 	c, o := b.c, &b.c.node.o
 	rated := o.MinRate > 0 && b.waited >= 0
-	if o.IdleReadTimeout <= 0 && b.deadline == 0 && !rated {
+	if o.IdleReadTimeout <= 0 && b.deadline == 0 && !rated && b.promptBy == 0 {
 		c.limitRead(0)
 		n, err := c.read(p)
 		c.lastUsed = c.node.clock()
 		return n, err
 	}
 	start := c.node.clock()
+	if b.promptBy != 0 && start >= b.promptBy {
+		return 0, errPrompt
+	}
 	limit := earlier(b.deadline, after(start, o.IdleReadTimeout))
 	for {
-		by := limit
+		by := earlier(limit, b.promptBy)
 		if rated {
 			by = earlier(by, start+int64(o.MinRateWindow)-b.waited)
 		}
@@ -292,6 +337,9 @@ func (b *body) fill(p []byte) (int, error) {
 		n, err := c.read(p)
 		now := c.node.clock()
 		c.lastUsed = now
+		if err == ErrTimeout && b.promptBy != 0 && now >= b.promptBy && (limit == 0 || now < limit) {
+			return n, errPrompt
+		}
 		if !rated {
 			return n, err
 		}

@@ -61,6 +61,7 @@ type conn struct {
 	armedRead  int64      // what the socket was last told
 	armedWrite int64
 	stopped    bool // nothing more is to be written
+	inBody     bool // the limits of reading are those of the answer's body
 }
 
 func newConn(n *Node, raw net.Conn, now int64) *conn {
@@ -91,6 +92,24 @@ func (c *conn) limitRead(by int64) {
 		c.armRead(by)
 	}
 	c.mu.Unlock()
+}
+
+// hurry makes the time limit of reads an earlier one; 0 = as it is.
+func (c *conn) hurry(by int64) {
+	c.mu.Lock()
+	by = earlier(by, c.readBy)
+	c.mu.Unlock()
+	c.limitRead(by)
+}
+
+// limitHead is limitRead for the head of the answer. It does nothing when that has been read.
+func (c *conn) limitHead(by int64) {
+	c.mu.Lock()
+	over := c.inBody
+	c.mu.Unlock()
+	if !over {
+		c.limitRead(by)
+	}
 }
 
 func (c *conn) armRead(by int64) {

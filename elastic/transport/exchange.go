@@ -34,6 +34,7 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 	var sent sending
 	var framing wire.Framing
 	var err error
+	running := false // sendLong is
 	long := req.Stream != nil && req.StreamLength != 0 || len(req.Body) > maxInline
 	switch {
 	case !long && !c.tls && c.sock != nil && len(req.Body) <= joinBody:
@@ -51,9 +52,14 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 		if c.sent == nil {
 			c.sent = make(chan sending, 1)
 		}
+		c.inBody = false
 		go c.sendLong(req)
 		framing, err = c.readHead(resp)
-		sent = c.stopSending(req)
+		// A node that refuses reads no further (elastic/elasticsearch#2902). One that answers while it still reads, as
+		// OpenSearch does to POST _bulk/stream, gets the rest of the request.
+		if running = err == nil && resp.Status < 400; !running {
+			sent = c.stopSending(req)
+		}
 	default:
 		sent = c.sendShort(req, c.now)
 		c.limitRead(c.answerBy(req, sent, c.now))
@@ -61,9 +67,7 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 	}
 	switch {
 	case err != nil && sent.source:
-		e := c.fail(req.Cancel, Write, sent.written, sent.err)
-		e.Source = !e.Cancelled
-		return e
+		return c.sourceFailed(req.Cancel, sent)
 	case err != nil && sent.err != nil && !c.answered:
 		if sent.err != errStopped {
 			err = sent.err
@@ -72,10 +76,22 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 	case err != nil:
 		return c.fail(req.Cancel, Head, sent.written, err)
 	}
-	if err := c.readBody(req, resp, framing, sent.err == nil); err != nil {
-		return c.fail(req.Cancel, Body, sent.written, err)
+	b := &resp.body
+	*b = body{c: c, resp: resp, req: req, cancel: req.Cancel, sent: sent, sending: running}
+	if err := b.begin(framing); err != nil {
+		if b.settle(true); b.sent.source {
+			return c.sourceFailed(req.Cancel, b.sent)
+		}
+		return c.fail(req.Cancel, Body, b.sent.written, err)
 	}
 	return nil
+}
+
+// sourceFailed makes the Error of an exchange whose Request.Stream failed.
+func (c *conn) sourceFailed(cancel *wire.Cancel, sent sending) *Error {
+	e := c.fail(cancel, Write, sent.written, sent.err)
+	e.Source = !e.Cancelled
+	return e
 }
 
 // sendDirect writes a request whose body is at most joinBody to a plain socket, and reads the first bytes of the answer
@@ -173,16 +189,20 @@ func (c *conn) readHead(resp *Response) (wire.Framing, error) {
 func (c *conn) readBlock(resp *Response) error {
 	s, limit, dropped := c.scratch, c.node.o.MaxHeadBytes, 0
 	line, seen := 0, 0 // where the current line begins and how far it was looked at, from s.r
+	hurried := false   // a block that has begun has little time
 	for {
 		for {
 			i := bytes.IndexByte(s.in[s.r+seen:s.w], '\n')
 			if i < 0 {
 				if seen = s.w - s.r; line == 0 && !wire.BeginsStatusLine(s.in[s.r:s.w]) {
-					return fmt.Errorf("%w %q", wire.ErrStatusLine, clip(s.in[s.r:s.w])) // it may never end a line
+					return notStatus(s.in[s.r:s.w]) // it may never end a line
 				}
 				break
 			}
 			end := seen + i + 1
+			if line == 0 && !wire.BeginsStatusLine(s.in[s.r:s.r+end]) {
+				return notStatus(s.in[s.r : s.r+end]) // what follows may be long in coming
+			}
 			if end-line < 2 || s.in[s.r+end-2] != '\r' {
 				return wire.ErrBareLineFeed
 			}
@@ -201,6 +221,10 @@ func (c *conn) readBlock(resp *Response) error {
 				return ErrHeadTooLong
 			}
 		}
+		if s.w > s.r && !hurried {
+			c.hurry(after(c.node.clock(), c.node.o.IdleReadTimeout))
+			hurried = true
+		}
 		s.room(limit)
 		n, err := c.read(s.in[s.w:min(len(s.in), s.r+limit)])
 		if err != nil {
@@ -215,6 +239,8 @@ func (c *conn) readBlock(resp *Response) error {
 		}
 	}
 }
+
+func notStatus(b []byte) error { return fmt.Errorf("%w %q", wire.ErrStatusLine, clip(b)) }
 
 // dropWarnings takes the whole Warning lines out of the first n bytes that were read and returns how many bytes went.
 func (c *conn) dropWarnings(resp *Response, n int) int {

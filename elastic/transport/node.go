@@ -40,6 +40,7 @@ type Node struct {
 	o       Options
 	tls     atomic.Pointer[tls.Config] // nil for plain connections
 	epoch   time.Time                  // what clock counts from
+	streams chan struct{}              // holds a token for each request whose body is a stream
 	scratch sync.Pool                  // of *scratch, held by exchanges only, so that an idle connection has no buffers
 
 	dials, dialErrors, reuses, dead, unasked, freshRetries, refused, waitTimeouts, warningsDropped atomic.Uint64
@@ -67,6 +68,7 @@ type grant struct {
 func New(o Options) *Node {
 	o = o.withDefaults()
 	n := &Node{o: o, epoch: o.Now()}
+	n.streams = make(chan struct{}, max(1, o.MaxConns*3/4))
 	n.tls.Store(o.TLS)
 	n.scratch.New = func() any { return &scratch{in: make([]byte, scratchSize)} }
 	return n
@@ -133,6 +135,13 @@ func (n *Node) Do(req *Request, resp *Response) error {
 		return &Error{Addr: n.o.Addr, Phase: Write, Err: err}
 	}
 	s.head = len(s.out)
+	if req.Stream != nil && req.StreamLength != 0 {
+		if failure := n.takeStream(req); failure != nil {
+			n.giveScratch(s)
+			return failure
+		}
+		defer func() { <-n.streams }()
+	}
 	c, failure := n.acquire(req, resp)
 	for failure == nil {
 		failure = c.exchange(req, resp, s)
@@ -153,6 +162,41 @@ func (n *Node) Do(req *Request, resp *Response) error {
 	n.giveScratch(s)
 	resp.Reset()
 	return failure
+}
+
+// takeStream waits until fewer than three quarters of the connections are taken by requests that are still coming. These
+// last as long as their senders like, and would otherwise keep all others from the node.
+func (n *Node) takeStream(req *Request) *Error {
+	select {
+	case n.streams <- struct{}{}:
+		return nil
+	default:
+	}
+	timeout, stop := n.waitTime(req, n.clock())
+	defer stop()
+	var cancelled <-chan struct{}
+	if req.Cancel != nil {
+		cancelled = req.Cancel.Done()
+	}
+	select {
+	case n.streams <- struct{}{}:
+		return nil
+	case <-timeout:
+		n.waitTimeouts.Add(1)
+		return n.failure(req, Wait, ErrWaitTimeout)
+	case <-cancelled:
+		return n.failure(req, Wait, ErrCancelled)
+	}
+}
+
+// waitTime returns a channel on which something comes when a wait that began at start is over, or nil, and its end.
+func (n *Node) waitTime(req *Request, start int64) (over <-chan time.Time, stop func()) {
+	by := earlier(n.at(req.Deadline), after(start, n.o.WaitTimeout))
+	if by == 0 {
+		return nil, func() {}
+	}
+	t := time.NewTimer(time.Duration(by - start))
+	return t.C, func() { t.Stop() }
 }
 
 // repeatable tells whether req, which failed on a pooled connection, may go to a fresh one.
@@ -251,13 +295,8 @@ func (n *Node) distrust(now int64) {
 
 // wait waits for a grant, a time limit or the end of the exchange.
 func (n *Node) wait(req *Request, w waiter, place *list.Element, start int64) grant {
-	by := earlier(n.at(req.Deadline), after(start, n.o.WaitTimeout))
-	var timeout <-chan time.Time
-	if by != 0 {
-		t := time.NewTimer(time.Duration(by - start))
-		defer t.Stop()
-		timeout = t.C
-	}
+	timeout, stop := n.waitTime(req, start)
+	defer stop()
 	var cancelled <-chan struct{}
 	if req.Cancel != nil {
 		cancelled = req.Cancel.Done()

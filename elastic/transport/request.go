@@ -35,7 +35,10 @@ type Request struct {
 	Deadline    time.Time     // for the whole exchange, until the last byte of the answer; zero = none
 	HeadTimeout time.Duration // in place of Options.HeadTimeout if > 0; none if < 0
 	Reuse       ReusePolicy
-	Memory      Memory // what a body that is kept in memory is counted in; may be nil
+	// Prompt makes an answer of unknown length a Stream if it is not whole a moment after its head, so that what a node
+	// says bit by bit can be passed on as it comes.
+	Prompt bool
+	Memory Memory // what a body that is kept in memory is counted in; may be nil
 }
 
 // A Memory bounds what bodies take together. Acquire takes n bytes or returns false; an answer for which there is no room

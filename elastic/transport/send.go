@@ -158,7 +158,7 @@ func (c *conn) sendLong(req *Request) {
 		if s.source {
 			c.close() // a request that ends early must not look whole, and the answer has nobody to go to
 		} else {
-			c.limitRead(c.answerBy(req, s, c.node.clock()))
+			c.limitHead(c.answerBy(req, s, c.node.clock()))
 		}
 		c.sent <- s
 	}()

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"weir/flows"
+	"weir/internal/wire"
 )
 
 // EchoConfig is the configuration of echo.
@@ -46,6 +47,10 @@ func Echo() flows.Factory[EchoConfig] {
 		Build: func(b *flows.Builder, c EchoConfig) flows.Filter {
 			if len(c.Message)*c.Repeat > maxEcho {
 				b.Errorf("repeat", "the answer would be over %d bytes", maxEcho)
+				return nil
+			}
+			if !wire.ValidValue([]byte(c.ContentType)) {
+				b.Errorf("content_type", "%q cannot stand in a header field", c.ContentType)
 				return nil
 			}
 			e := &echo{body: []byte(strings.Repeat(c.Message, c.Repeat)), contentType: c.ContentType, config: c}

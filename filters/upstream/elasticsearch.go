@@ -15,6 +15,7 @@ import (
 
 	"weir/elastic"
 	"weir/elastic/api"
+	"weir/elastic/balance"
 	"weir/elastic/bulk"
 	"weir/elastic/generation"
 	"weir/elastic/query"
@@ -420,7 +421,7 @@ func (f *target) request(x *flows.Exchange, c *call) error {
 		return err
 	}
 	if whole {
-		c.Body, c.HasBody = body, len(body) > 0
+		c.Body, c.HasBody = body, len(body) > 0 || r.Header.Has("content-length")
 		switch {
 		case kind.Name == "bulk":
 			c.Idempotency = bulk.Idempotency(body)
@@ -430,6 +431,7 @@ func (f *target) request(x *flows.Exchange, c *call) error {
 	} else {
 		c.Stream, c.StreamLength = r.Body.Reader(), r.Body.Len()
 	}
+	c.Prompt = c.Class != balance.Search // whose answers come at once, and are worth keeping
 	c.HeadTimeout = f.config.Timeouts.FirstByte.of(kind, f.config.Timeout)
 	if total := f.config.Timeouts.Total; total > 0 && !kind.Long() {
 		c.Deadline = x.Start.Add(total.Std())

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -95,6 +96,7 @@ func TestSignedRequestsStayValid(t *testing.T) {
 	f := func(cluster, method, target, body string, want int, names ...string) {
 		t.Helper()
 		addr, _ := gateway(t, endpoints(verifier(t))+cluster, "")
+		header["content-length"] = strconv.Itoa(len(body))
 		raw := request(method, target, body, "X-Amz-Date: "+header["x-amz-date"], "X-Opaque-Id: "+header["x-opaque-id"],
 			"Authorization: "+sign(method, target, body, header, names...), "Connection: keep-alive, x-hop", "TE: trailers", "X-Hop: 1")
 		if resp, got := ask(t, addr, raw); resp.StatusCode != want {
@@ -109,6 +111,8 @@ func TestSignedRequestsStayValid(t *testing.T) {
 	f(signed, "POST", "/_bulk", strings.Repeat("{\"index\":{\"_index\":\"i\"}}\n{}\n", 100_000), 200, all...)
 	f("", "POST", "/i/_search", "{}", 403, all...)
 	f(", host: client", "POST", "/i/_search?no_cache=true", "{}", 403, all...)
+	f(signed, "DELETE", "/i", "", 200, "host", "content-length")
+	f(signed, "POST", "/i/_search", "{}", 200, "host", "content-length")
 	// What ends at every proxy cannot be signed.
 	f(signed, "GET", "/", "", 400, "host", "te")
 	f(signed, "GET", "/", "", 400, "host", "x-hop")

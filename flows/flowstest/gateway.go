@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,21 +54,23 @@ type Options struct {
 type Gateway struct {
 	*flows.Entry
 	Metrics *obs.Metrics
+	Budget  *flows.Budget
 
 	tb     testing.TB
 	reg    *flows.Registry
 	logger *slog.Logger
-	budget *flows.Budget
 	keeper *flows.Keeper
 	gen    *flows.Generation // in force
 	number uint64
+	ended  sync.Once
+	end    error // of Shutdown
 }
 
 // New serves the router default of text, with the filters of reg.
 func New(tb testing.TB, reg *flows.Registry, text string, o Options) *Gateway {
 	tb.Helper()
 	g := &Gateway{
-		Metrics: obs.NewMetrics(), tb: tb, reg: reg, logger: o.Logger, budget: flows.NewBudget(256 << 20), keeper: flows.NewKeeper(),
+		Metrics: obs.NewMetrics(), tb: tb, reg: reg, logger: o.Logger, Budget: flows.NewBudget(256 << 20), keeper: flows.NewKeeper(),
 	}
 	if g.logger == nil {
 		g.logger = slog.New(slog.DiscardHandler)
@@ -78,7 +81,7 @@ func New(tb testing.TB, reg *flows.Registry, text string, o Options) *Gateway {
 		o.Entry(&c)
 	}
 	var err error
-	if g.Entry, err = flows.NewEntry(c, o.TLS, g.Metrics, g.budget, g.logger); err != nil {
+	if g.Entry, err = flows.NewEntry(c, o.TLS, g.Metrics, g.Budget, g.logger); err != nil {
 		tb.Fatal(err)
 	}
 	g.Load(text)
@@ -98,6 +101,12 @@ func New(tb testing.TB, reg *flows.Registry, text string, o Options) *Gateway {
 	return g
 }
 
+// Shutdown ends the entry, once.
+func (g *Gateway) Shutdown(ctx context.Context) error {
+	g.ended.Do(func() { g.end = g.Entry.Shutdown(ctx) })
+	return g.end
+}
+
 // Load puts text into force, and returns when what was in force before has ended.
 func (g *Gateway) Load(text string) {
 	g.tb.Helper()
@@ -106,7 +115,7 @@ func (g *Gateway) Load(text string) {
 		g.tb.Fatal(err)
 	}
 	g.number++
-	gen := b.Generation(g.number, routers, &flows.Runtime{Metrics: g.Metrics, Logger: g.logger, Budget: g.budget}, g.keeper)
+	gen := b.Generation(g.number, routers, &flows.Runtime{Metrics: g.Metrics, Logger: g.logger, Budget: g.Budget}, g.keeper)
 	if err := gen.Start(); err != nil {
 		g.tb.Fatal(err)
 	}
