@@ -210,7 +210,10 @@ func (t *Tracker) changed(names []string, visible bool) {
 	if names == nil {
 		for _, s := range t.scopes {
 			count(s)
+			s.names = nil // an alias may have been moved, and what is written next may be written behind it
 		}
+		t.shaped++
+		clear(t.byName)
 		return
 	}
 	for _, name := range names {

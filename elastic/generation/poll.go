@@ -134,6 +134,9 @@ func (t *Tracker) refused(ctx context.Context, what string, err error) {
 // poll learns the state of a scope.
 func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
 	began := t.at(time.Now())
+	t.mu.Lock()
+	shaped := t.shaped
+	t.mu.Unlock()
 	fresh, names, moves, err := t.read(ctx, client, s)
 	if err != nil {
 		t.refused(ctx, "the counters of "+s.key.index, err)
@@ -151,6 +154,9 @@ func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.due = began + int64(s.key.every)
+	if t.shaped != shaped {
+		names = nil // it may be what was so before
+	}
 	if moves {
 		if t.unprove(s) {
 			t.metrics.polls.Inc()

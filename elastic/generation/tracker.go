@@ -66,6 +66,7 @@ type Tracker struct {
 	known   map[string]string      // concrete indices with the versions of their metadata; nil when unknown
 	filters map[string]aliasFilter // of aliases that have one
 	state   string                 // version of the cluster state that known is from
+	shaped  uint64                 // changes seen of what expressions may stand for
 }
 
 type metrics struct {

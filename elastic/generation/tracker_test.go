@@ -32,6 +32,7 @@ type rig struct {
 	tracker *Tracker
 	down    atomic.Bool // the cluster cannot be reached
 	polls   atomic.Int64
+	during  atomic.Pointer[func()] // happens once, between the next answer about the indices and its arrival
 }
 
 // inBubble runs f with a rig in which time passes as fast as it can.
@@ -55,7 +56,13 @@ func (r *rig) Perform(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("down")
 	}
 	req.URL.Scheme, req.URL.Host = "http", r.cluster.Node(0).Addr()
-	return r.http.Do(req)
+	resp, err := r.http.Do(req)
+	if strings.Contains(req.URL.Path, "_stats") {
+		if f := r.during.Swap(nil); f != nil {
+			(*f)()
+		}
+	}
+	return resp, err
 }
 
 // do sends a call that the tracker does not see.
@@ -405,6 +412,39 @@ func TestWritesSeen(t *testing.T) {
 	f("DELETE", "/_search/scroll", "", 200, `{}`)
 	f("GET", "/a-1/_mapping", "", 200, `{}`)
 	f("GET", "/_some/_thing", "", 200, `{}`)
+}
+
+// After an alias was moved through this process, a write to the index behind it concerns the alias, polled again or not.
+func TestWritesBehindAnAliasThatWasMoved(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		inBubble(t, func(r *rig) {
+			r.do("PUT", "/a", `{"aliases":{"al":{}}}`)
+			r.do("PUT", "/b", `{}`)
+			r.stamp("al")
+			wait(time.Millisecond)
+			note := func(method, target, answer string) {
+				var c api.Call
+				path, query, _ := strings.Cut(target, "?")
+				api.Classify(&c, []byte(method), []byte(path), []byte(query))
+				r.tracker.Note(&Write{Call: &c, Method: []byte(method), Query: []byte(query), Status: 200, Answer: []byte(answer)})
+			}
+			move := func() {
+				r.do("POST", "/_aliases", `{"actions":[{"remove":{"index":"a","alias":"al"}},{"add":{"index":"b","alias":"al"}}]}`)
+				note("POST", "/_aliases", `{"acknowledged":true}`)
+			}
+			if during { // a poll that has asked before and gets its answer after
+				r.during.Store(&move)
+				wait(every + time.Second)
+			} else {
+				move()
+			}
+			s := r.stamp("al")
+			note("PUT", "/b/_doc/1?refresh=true", `{"_index":"b","result":"created"}`)
+			if !s.Changed() {
+				t.Errorf("a write to the index behind the alias was not seen; moved during a poll: %t", during)
+			}
+		})
+	}
 }
 
 func TestWritesWithoutRefreshLeaveIndicesUnsettled(t *testing.T) {
