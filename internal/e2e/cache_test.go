@@ -17,10 +17,10 @@ import (
 	"weir/elastic/estest"
 )
 
-func TestCache(t *testing.T) { testCache(t, estest.New(t, estest.Options{}).URL()) }
+func TestCache(t *testing.T) { testCache(t, estest.New(t, estest.Options{}).URL(), "") }
 
-// testCache asks a cluster directly and through the gateway's cache, and compares.
-func testCache(t *testing.T, cluster string) {
+// testCache asks a cluster directly and through the gateway's cache, and compares. engine is empty if it is a scripted one.
+func testCache(t *testing.T, cluster, engine string) {
 	g := newSite(t, cluster, highLimit, pollOften).start()
 	c := &cacheTest{TB: t, cluster: cluster, gateway: g}
 	c.prepare()
@@ -30,6 +30,11 @@ func testCache(t *testing.T, cluster string) {
 	t.Run("what counts in a request", c.with((*cacheTest).precedence))
 	t.Run("filtered answers", c.with((*cacheTest).filterPaths))
 	t.Run("fields of answers", c.with((*cacheTest).fields))
+	t.Run("many at once", c.with((*cacheTest).stampede))
+	t.Run("searches while writing", c.with((*cacheTest).race))
+	if engine != "" {
+		t.Run("facts", c.with(func(c *cacheTest) { c.facts(engine) }))
+	}
 	t.Run("incomplete answers", c.with((*cacheTest).incomplete))
 	t.Run("several searches", c.with((*cacheTest).several))
 	t.Run("writes through the gateway", c.with((*cacheTest).writes))
@@ -298,6 +303,15 @@ func (c *cacheTest) writes() {
 	}
 }
 
+// recreate makes cached-2 anew, with other documents and its alias.
+func (c *cacheTest) recreate() {
+	c.direct(http.MethodPut, "/cached-2", `{"settings":{"number_of_shards":2,"number_of_replicas":0},"aliases":{"cached":{}}}`)
+	for i := range 5 {
+		c.direct(http.MethodPut, fmt.Sprintf("/cached-2/_doc/%d?refresh=true", i), `{"a":1}`)
+	}
+	c.direct(http.MethodDelete, "/cached-2/_doc/4?refresh=true", "")
+}
+
 // foreign changes are seen although the cache keeps the cluster from being searched, within the bound that is published.
 func (c *cacheTest) foreign() {
 	const bound = 2*time.Second + 5*time.Second // twice the interval of polls, and what this machine may take for it
@@ -306,9 +320,13 @@ func (c *cacheTest) foreign() {
 		{http.MethodPut, "/cached-1/_doc/200", `{"a":1}`}, // without refresh: the default one, as nobody searches
 		{http.MethodPost, "/_aliases", `{"actions":[{"add":{"index":"cached-1","alias":"cached","filter":{"term":{"a":1}}}}]}`},
 		{http.MethodPost, "/_aliases", `{"actions":[{"remove":{"index":"cached-1","alias":"cached"}},{"add":{"index":"cached-2","alias":"cached"}}]}`},
+		{http.MethodDelete, "/cached-2", ""}, // and made anew
 	} {
 		_, before, _ := c.send(c.gateway.url, "/cached/_search", body)
 		c.direct(change.method, change.target, change.body)
+		if change.method == http.MethodDelete {
+			c.recreate()
+		}
 		changed := time.Now()
 		until(c, bound, func(context.Context) error {
 			_, now, status := c.send(c.gateway.url, "/cached/_search", body)

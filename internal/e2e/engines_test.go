@@ -25,7 +25,7 @@ func TestEngines(t *testing.T) {
 			cluster := searchtest.ForTest(t, engine, 1).URLs()[0]
 			t.Run("classic file", func(t *testing.T) { testClassicFile(t, cluster) })
 			t.Run("same answers", func(t *testing.T) { testSameAnswers(t, cluster) })
-			t.Run("cache", func(t *testing.T) { testCache(t, cluster) })
+			t.Run("cache", func(t *testing.T) { testCache(t, cluster, engine) })
 			// What holds without a gateway is what the gateway is measured against.
 			t.Run("clients directly", func(t *testing.T) { RunClients(t, cluster, engine) })
 			t.Run("clients through weir", func(t *testing.T) {

@@ -1,0 +1,284 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/searchnode"
+)
+
+// A fact is something that nodes do and that the cache relies on, or is careful about.
+type fact struct {
+	name string
+	ask  func(c *cacheTest) string // what a node does
+}
+
+// facts are asked of nodes without a gateway in between. What they answer stands in docs/compatibility.md.
+var facts = []fact{
+	{"`sort` with its members in another order", func(c *cacheTest) string {
+		return map[bool]string{true: "another order of hits", false: "the same order"}[c.ids(`{"sort":{"a":"asc","b":"desc"}}`) != c.ids(`{"sort":{"b":"desc","a":"asc"}}`)]
+	}},
+	{"`1`, `1.0` and `1e0` on a keyword field", func(c *cacheTest) string {
+		term := func(v string) string { return c.ids(`{"sort":["n"],"query":{"term":{"k":` + v + `}}}`) }
+		return fmt.Sprintf("`%s`, `%s`, `%s`", term("1"), term("1.0"), term("1e0"))
+	}},
+	{"`size: 1.5`", func(c *cacheTest) string { return c.outcome("/_search", `{"size":1.5}`) }},
+	{"`size` twice", func(c *cacheTest) string { return c.outcome("/_search", `{"size":1,"size":1}`) }},
+	{"a field twice in a `term`", func(c *cacheTest) string {
+		return c.outcome("/_search", `{"query":{"bool":{"filter":[{"term":{"a":1,"a":1}}]}}}`)
+	}},
+	{"a comment in a body", func(c *cacheTest) string { return c.outcome("/_search", `/* x */{"size":1}`) }},
+	{"a byte order mark before a body", func(c *cacheTest) string { return c.outcome("/_search", "\xef\xbb\xbf{\"size\":1}") }},
+	{"`?size=0` and `size: 3`", func(c *cacheTest) string { return c.outcome("/_search?size=0", `{"size":3}`) }},
+	{"`?q=` and `query`", func(c *cacheTest) string {
+		return c.outcome("/_search?q=k:absent", `{"query":{"match_all":{}}}`)
+	}},
+	{"`?size=1&size=2`", func(c *cacheTest) string { return c.outcome("/_search?size=1&size=2", `{}`) }},
+	{"a shard that fails", func(c *cacheTest) string {
+		return c.outcome(",cached-narrow/_search", `{"sort":["only_here"]}`)
+	}},
+	{"`filter_path=hits` of that", func(c *cacheTest) string {
+		_, text, _ := c.send(c.cluster, "/cached-facts,cached-narrow/_search?filter_path=hits", `{"sort":["only_here"]}`)
+		return map[bool]string{true: "says so", false: "does not say so"}[strings.Contains(text, "_shards") || strings.Contains(text, "timed_out")]
+	}},
+	{"`X-Opaque-Id`", func(c *cacheTest) string {
+		req, err := http.NewRequestWithContext(c.Context(), http.MethodGet, c.cluster+"/cached-facts/_search", nil)
+		if err != nil {
+			c.Fatal(err)
+		}
+		req.Header.Set("X-Opaque-Id", "me")
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			c.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return map[bool]string{true: "is sent back", false: "is not sent back"}[resp.Header.Get("X-Opaque-Id") == "me"]
+	}},
+	{"`random_score` without `seed`, ten times", func(c *cacheTest) string {
+		orders := map[string]bool{}
+		for range 10 {
+			orders[c.ids(`{"query":{"function_score":{"random_score":{}}}}`)] = true
+		}
+		return map[bool]string{true: "another order", false: "one order"}[len(orders) > 1]
+	}},
+	{"`terms` of a keyword without hits", func(c *cacheTest) string {
+		_, text, _ := c.send(c.cluster, "/cached-facts/_search", `{"size":0,"aggs":{"k":{"terms":{"field":"k"}}}}`)
+		return map[bool]string{true: "`terminated_early`", false: "no `terminated_early`"}[strings.Contains(text, `"terminated_early":true`)]
+	}},
+	{"`_msearch` with one search that cannot be read", func(c *cacheTest) string {
+		return c.outcome("/_msearch", "{}\n{\"size\":1}\n{}\n{\"query\":{\"nope\":{}}}\n")
+	}},
+	{"`_msearch` without a line end behind it", func(c *cacheTest) string { return c.outcome("/_msearch", "{}\n{\"size\":1}") }},
+	{"a write to an index that nobody searches", func(c *cacheTest) string {
+		before := c.counters()
+		c.direct(http.MethodPut, "/cached-idle/_doc/1", `{"a":1}`)
+		// As long as a refresh would take that is not put off.
+		wake := time.NewTimer(2500 * time.Millisecond)
+		defer wake.Stop()
+		<-wake.C
+		written := c.counters()
+		c.send(c.cluster, "/cached-idle/_search", `{}`)
+		searched := c.counters()
+		return fmt.Sprintf("sequence number +%d, refreshes +%d; after a search +%d", written[0]-before[0], written[1]-before[1], searched[1]-written[1])
+	}},
+}
+
+// facts asks the cluster directly, and compares what it does with the page, in the column of its engine.
+func (c *cacheTest) facts(engine string) {
+	const mapping = `{"settings":{"number_of_shards":1,"number_of_replicas":0},"mappings":{"properties":{"k":{"type":"keyword"},"a":{"type":"long"},"b":{"type":"long"},"n":{"type":"long"}%s}}}`
+	c.direct(http.MethodPut, "/cached-facts", fmt.Sprintf(mapping, ""))
+	c.direct(http.MethodPut, "/cached-narrow", fmt.Sprintf(mapping, `,"only_here":{"type":"long"}`))
+	c.direct(http.MethodPut, "/cached-idle", `{"settings":{"number_of_shards":1,"number_of_replicas":0,"index.search.idle.after":"1s"}}`)
+	for i, k := range []string{"1", "1.0", "1e0", "x", "y", "z"} {
+		c.direct(http.MethodPut, fmt.Sprintf("/cached-facts/_doc/%d?refresh=true", i), fmt.Sprintf(`{"k":%q,"a":%d,"b":%d,"n":%d}`, k, i%2, i%3, i))
+	}
+	column := map[string]int{searchnode.Elasticsearch7: 2, searchnode.OpenSearch2: 3, searchnode.OpenSearch3: 4}[engine]
+	page, err := os.ReadFile("../../docs/compatibility.md")
+	if err != nil {
+		c.Fatal(err)
+	}
+	told := map[string]string{}
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, " | "); len(cells) == 4 {
+			told[strings.TrimPrefix(cells[0], "| ")] = strings.TrimSuffix(strings.TrimSpace(cells[column-1]), " |")
+		}
+	}
+	for _, f := range facts {
+		if got := f.ask(c); got != told[f.name] {
+			c.Errorf("| %s | %s |: the page says %q", f.name, got, told[f.name])
+		}
+	}
+}
+
+// ids returns the ids of the hits of a search, in their order.
+func (c *cacheTest) ids(body string) string {
+	c.Helper()
+	_, text, _ := c.send(c.cluster, "/cached-facts/_search", body)
+	var a struct {
+		Hits struct {
+			Hits []struct {
+				Source struct{ K string } `json:"_source"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		c.Fatalf("%s: %v", text, err)
+	}
+	var list []string
+	for _, h := range a.Hits.Hits {
+		list = append(list, h.Source.K)
+	}
+	return strings.Join(list, " ")
+}
+
+// outcome returns what a node makes of a request: its status, how many hits there are, and how many shards failed.
+func (c *cacheTest) outcome(target, body string) string {
+	c.Helper()
+	status, text, _ := c.send(c.cluster, "/cached-facts"+target, body)
+	if status != http.StatusOK {
+		return fmt.Sprint(status)
+	}
+	var a struct {
+		Hits   struct{ Hits []any }
+		Shards struct{ Failed int } `json:"_shards"`
+	}
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		c.Fatalf("%s: %v", text, err)
+	}
+	out := fmt.Sprintf("200, hits: %d", len(a.Hits.Hits))
+	if a.Shards.Failed > 0 {
+		out = fmt.Sprintf("200, shards failed: %d", a.Shards.Failed)
+	}
+	return out
+}
+
+// counters returns the highest sequence number of cached-idle, and how often its shard was refreshed for searches.
+func (c *cacheTest) counters() [2]int64 {
+	c.Helper()
+	a, err := ask(c.Context(), c.gateway.client, http.MethodGet, c.cluster+"/cached-idle/_stats/refresh?level=shards", "")
+	if err != nil {
+		c.Fatal(err)
+	}
+	var s struct {
+		Indices map[string]struct {
+			Shards map[string][]struct {
+				SeqNo struct {
+					Max int64 `json:"max_seq_no"`
+				} `json:"seq_no"`
+				Refresh struct {
+					External int64 `json:"external_total"`
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(a.body, &s); err != nil {
+		c.Fatal(err)
+	}
+	shard := s.Indices["cached-idle"].Shards["0"][0]
+	return [2]int64{shard.SeqNo.Max, shard.Refresh.External}
+}
+
+// stampede is many callers with a search that nobody has asked before: one of them asks the node.
+func (c *cacheTest) stampede() {
+	const callers = 300
+	for round := range 5 {
+		body := fmt.Sprintf(`{"size":5,"from":%d,"sort":["k"],"aggs":{"k":{"terms":{"field":"k"}}}}`, round)
+		statuses, answers := make([]string, callers), make([]string, callers)
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				a, err := ask(c.Context(), c.gateway.client, http.MethodPost, c.gateway.url+"/cached-1/_search", body)
+				if err != nil {
+					c.Error(err)
+					return
+				}
+				statuses[i], answers[i] = a.header.Get("Cache-Status"), string(a.body)
+			})
+		}
+		wg.Wait()
+		asked := 0
+		for i, s := range statuses {
+			if strings.HasSuffix(s, "; stored") {
+				asked++
+			}
+			if answers[i] != answers[0] {
+				c.Fatalf("%s %s, another got %s %s", s, answers[i], statuses[0], answers[0])
+			}
+		}
+		if asked != 1 {
+			c.Errorf("a node was asked %d times for the same", asked)
+		}
+	}
+}
+
+// race is searches while documents are written through the gateway: what is found is never older than the last write that was
+// acknowledged when it was asked for.
+func (c *cacheTest) race() {
+	const target, search = "/cached-race/_doc/1?refresh=true", `{"query":{"ids":{"values":["1"]}}}`
+	var acknowledged, found sync.Map
+	write := func(n int) {
+		must(c, c.gateway.client, http.MethodPut, c.gateway.url+target, fmt.Sprintf(`{"n":%d}`, n))
+		acknowledged.Store("n", n)
+	}
+	write(0)
+	end := time.Now().Add(3 * time.Second)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for n := 1; time.Now().Before(end); n++ {
+			write(n)
+		}
+	})
+	for range 8 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				least, _ := acknowledged.Load("n")
+				a, err := ask(c.Context(), c.gateway.client, http.MethodPost, c.gateway.url+"/cached-race/_search", search)
+				if err != nil {
+					c.Error(err)
+					return
+				}
+				var got struct {
+					Hits struct {
+						Hits []struct {
+							Source struct{ N int } `json:"_source"`
+						}
+					}
+				}
+				if err := json.Unmarshal(a.body, &got); err != nil || len(got.Hits.Hits) != 1 {
+					c.Errorf("%s: %v", a.body, err)
+					return
+				}
+				if n := got.Hits.Hits[0].Source.N; n < least.(int) {
+					c.Errorf("found %d after %d was acknowledged: %s", n, least, a.header.Get("Cache-Status"))
+				}
+				kind, _, _ := strings.Cut(a.header.Get("Cache-Status"), "; ttl")
+				found.Store(kind, true)
+			}
+		})
+	}
+	wg.Wait()
+	for _, kind := range []string{"weir; hit", "weir; fwd=stale; stored"} {
+		if _, seen := found.Load(kind); !seen {
+			c.Errorf("no answer was a %q", kind)
+		}
+	}
+}
+
+// TestFactsAreOnThePage holds that the page has a row for each fact.
+func TestFactsAreOnThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range facts {
+		if !strings.Contains(string(page), "\n| "+f.name+" | ") {
+			t.Errorf("the page says nothing of %s", f.name)
+		}
+	}
+}
