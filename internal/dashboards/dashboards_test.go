@@ -3,7 +3,10 @@ package dashboards
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +163,69 @@ func TestObjects(t *testing.T) {
 		}
 		if dashboards != len(All) || list["index-pattern "+dataView].Attributes["title"] != "x-*" {
 			t.Errorf("%s: %d dashboards, %v", program, dashboards, list["index-pattern "+dataView])
+		}
+	}
+}
+
+// attributes are what objects may have, and of which JSON type: the mappings of OpenSearch Dashboards, whose index is strict
+// (src/plugins/{data,visualizations,dashboard}/server/saved_objects), and the schema of dashboards of Kibana 8, which forbids
+// all others (src/plugins/dashboard/server/dashboard_saved_object/schema/v1). Data views may have any.
+var attributes = map[string]map[string]any{
+	"visualization": {
+		"title": "", "description": "", "version": 0.0, "visState": "", "uiStateJSON": "", "savedSearchRefName": "",
+		"kibanaSavedObjectMeta": map[string]any{"searchSourceJSON": ""},
+	},
+	"dashboard": {
+		"title": "", "description": "", "version": 0.0, "hits": 0.0, "panelsJSON": "", "optionsJSON": "", "timeRestore": true, "timeFrom": "", "timeTo": "",
+		"kibanaSavedObjectMeta": map[string]any{"searchSourceJSON": ""},
+	},
+	"index-pattern": {"title": "", "name": "", "timeFieldName": "", "fieldFormatMap": ""},
+}
+
+// migrated are the newest versions that all programs know how to go on from: an object from a later one is refused.
+var migrated = map[string]string{"visualization": "7.10.0", "dashboard": "7.9.3", "index-pattern": "7.6.0"}
+
+// TestObjectsAreOfThePublishedSchemas stands for an import where no Kibana can be run.
+func TestObjectsAreOfThePublishedSchemas(t *testing.T) {
+	var check func(where string, known, got map[string]any)
+	check = func(where string, known, got map[string]any) {
+		for name, value := range got {
+			want, found := known[name]
+			switch inner, _ := want.(map[string]any); {
+			case !found:
+				t.Errorf("%s: no program knows the attribute %s", where, name)
+			case reflect.TypeOf(value) != reflect.TypeOf(want):
+				t.Errorf("%s: %s is a %T, want a %T", where, name, value, want)
+			case inner != nil:
+				check(where+" "+name, inner, value.(map[string]any))
+			}
+		}
+	}
+	for _, program := range Programs {
+		for line := range bytes.Lines(SavedObjects(program, "x-*")) {
+			var o struct {
+				ID, Type         string
+				Attributes       map[string]any
+				MigrationVersion map[string]string
+			}
+			if err := json.Unmarshal(line, &o); err != nil {
+				t.Fatal(err)
+			}
+			where := fmt.Sprintf("%v: %s %s", program, o.Type, o.ID)
+			check(where, attributes[o.Type], o.Attributes)
+			if want := map[string]string{o.Type: migrated[o.Type]}; !maps.Equal(o.MigrationVersion, want) {
+				t.Errorf("%s is of the versions %v, want %v", where, o.MigrationVersion, want)
+			}
+			if o.Type == "dashboard" {
+				var panels []map[string]any
+				decode(t, o.Attributes["panelsJSON"], &panels)
+				for _, p := range panels {
+					check(where+" panel", map[string]any{
+						"panelIndex": "", "panelRefName": "", "title": "", "version": "", "embeddableConfig": map[string]any{"title": ""},
+						"gridData": map[string]any{"x": 0.0, "y": 0.0, "w": 0.0, "h": 0.0, "i": ""},
+					}, p)
+				}
+			}
 		}
 	}
 }
