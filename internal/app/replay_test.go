@@ -80,7 +80,7 @@ func wait(t *testing.T, what string, f func() bool) {
 func TestWritesOutliveTheCluster(t *testing.T) {
 	one, two := estest.New(t, estest.Options{}), estest.New(t, estest.Options{})
 	away := one.Inject(estest.Fault{Method: "PUT", Status: http.StatusServiceUnavailable})
-	a, f := launch(t, queued(t, one.URL()))
+	a, _ := launch(t, queued(t, one.URL()))
 	send := func(n int) {
 		t.Helper()
 		if status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/1", fmt.Sprintf(`{"n":%d}`, n)); status != http.StatusCreated {
@@ -113,6 +113,7 @@ func TestWritesOutliveTheCluster(t *testing.T) {
 	if err := a.Shutdown(ctx); err != nil {
 		t.Fatalf("shutdown while the cluster is away: %v", err)
 	}
+	var f *files
 	a, f = start(t, queued(t, one.URL()))
 	send(3)
 	f.set(queued(t, two.URL()))
