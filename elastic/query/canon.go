@@ -86,7 +86,7 @@ type member struct {
 func (c *Canon) Body(dst, body []byte) ([]byte, Facts, error) {
 	c.in, c.run = body, 0
 	c.depth, c.members, c.facts = 0, c.members[:0], 0
-	c.timeless = bytes.IndexByte(body, '\\') < 0 && !bytes.Contains(body, textNow) && bytes.IndexByte(body, '<') < 0
+	c.timeless = bytes.IndexByte(body, '\\') < 0 && !hasNow(body) && bytes.IndexByte(body, '<') < 0
 	c.timeout, c.stats = c.timeout[:0], c.stats[:0]
 	c.sawTimeout, c.sawStats = false, false
 	c.out = dst

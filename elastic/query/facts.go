@@ -154,7 +154,6 @@ func unknownFacts(p place, key []byte) factSet {
 }
 
 var (
-	textNow              = []byte("now")
 	textScript           = []byte("script")
 	textUnderscoreScript = []byte("_script")
 )
@@ -217,7 +216,7 @@ func hasDateMathName(s []byte) bool {
 // that s is in the canonical spelling of JSON.
 func hasNowToken(s []byte, escaped bool) bool {
 	const word = "now"
-	if bytes.IndexByte(s, '\\') < 0 && !bytes.Contains(s, textNow) {
+	if bytes.IndexByte(s, '\\') < 0 && !hasNow(s) {
 		return false
 	}
 	matched := 0 // letters of the word seen; -1 inside another word
@@ -255,6 +254,19 @@ func hasNowToken(s []byte, escaped bool) bool {
 		}
 	}
 	return matched == len(word)
+}
+
+// hasNow tells whether "now" stands anywhere in b. It looks for the letter of it that is rare in searches.
+func hasNow(b []byte) bool {
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(b[i:], 'w')
+		if n < 0 {
+			return false
+		}
+		if i += n; i >= 2 && b[i-1] == 'o' && b[i-2] == 'n' {
+			return true
+		}
+	}
 }
 
 func wordByte(b byte) bool {

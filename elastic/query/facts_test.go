@@ -1,6 +1,9 @@
 package query
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestFacts(t *testing.T) {
 	f := func(body string, want Facts) {
@@ -88,6 +91,14 @@ func TestFacts(t *testing.T) {
 	f(`{"ext":{"plugin":{}}}`, Facts{External: true})
 	f(`{"knn":{"query_vector_builder":{"text_embedding":{"model_id":"m"}}}}`, Facts{External: true})
 	f(`{"search_pipeline":"p"}`, Facts{Pipeline: true})
+}
+
+func TestHasNow(t *testing.T) {
+	for _, s := range []string{"", "w", "ow", "now", "no", "wnow", "nownow", "know", "nwo w", "n o w", "snowy", "www", "nowhere", "onow"} {
+		if got := hasNow([]byte(s)); got != strings.Contains(s, "now") {
+			t.Errorf("%q: %t", s, got)
+		}
+	}
 }
 
 func TestFactsNow(t *testing.T) {
