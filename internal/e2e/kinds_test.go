@@ -201,7 +201,7 @@ func TestCursorsAndTheRootAreNeverAnsweredTwice(t *testing.T) {
 	f("POST", "/_search", `{"pit":{"id":"abc","keep_alive":"1m"},"sort":["n"]}`)
 	f("GET", "/_search", `{"size":2,"pit":{"id":"abc"}}`)
 	f("GET", "/_search?source=%7B%22pit%22%3A%7B%22id%22%3A%22abc%22%7D%7D&source_content_type=application/json", "")
-	f("POST", "/i/_async_search?wait_for_completion_timeout=1s", `{}`)
+	f("POST", "/i/_async_search?keep_on_completion=true", `{}`)
 	f("GET", "/_async_search/abc", "")
 	f("POST", "/_sql", `{"cursor":"abc"}`)
 	f("POST", "/_sql", `{"query":"SELECT n FROM i","fetch_size":2}`)
