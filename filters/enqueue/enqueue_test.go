@@ -210,8 +210,10 @@ func TestBulk(t *testing.T) {
 	}
 	id := got.Items[0]["index"].ID
 	want := []map[string]result{
-		{"index": {Index: "a", ID: id, Result: "created", Status: 201}}, {"create": {Index: "b", ID: "7", Result: "created", Status: 201}},
-		{"delete": {Index: "a", ID: "8", Result: "deleted", Status: 200}}, {"update": {Index: "a", ID: "9", Result: "updated", Status: 200}},
+		{"index": {Index: "a", ID: id, Result: "created", Status: 201}},
+		{"create": {Index: "b", ID: "7", Result: "created", Status: 201}},
+		{"delete": {Index: "a", ID: "8", Result: "deleted", Status: 200}},
+		{"update": {Index: "a", ID: "9", Result: "updated", Status: 200}},
 	}
 	if diff := cmp.Diff(want, got.Items); diff != "" || len(id) < 20 {
 		t.Errorf("items (-want +got):\n%s", diff)
