@@ -278,8 +278,16 @@ func TestPatternsCountForWhatTheyMean(t *testing.T) {
 		wide   bool // it means met-1 as well
 	}
 	spellings := []spelling{
-		{"/logs-1/_search", false}, {"/logs-1,x/_search", false}, {"/log*/_search", false}, {"/l*-*/_search", false}, {"/logs-1::data/_search", false},
-		{"/%3Clogs-%7Bnow%2Fd%7D%3E/_search", false}, {"/*-1/_search", true}, {"/_all/_search", true}, {"/_search", true}, {"/*/_count", true},
+		{"/logs-1/_search", false},
+		{"/logs-1,x/_search", false},
+		{"/log*/_search", false},
+		{"/l*-*/_search", false},
+		{"/logs-1::data/_search", false},
+		{"/%3Clogs-%7Bnow%2Fd%7D%3E/_search", false},
+		{"/*-1/_search", true},
+		{"/_all/_search", true},
+		{"/_search", true},
+		{"/*/_count", true},
 		{"/*,-met*/_search", true},
 	}
 	f := func(first, then string, wide bool) {

@@ -209,7 +209,8 @@ type LogConfig struct {
 
 // LimitsConfig bounds the process.
 type LimitsConfig struct {
-	// Memory for bodies of requests and answers, all exchanges together. Above it requests are refused with 429.
+	// Memory for bodies of requests and answers over 16 kB, all exchanges together. Above it requests are refused with 429.
+	// What is shorter is bounded by the connections: a busy one takes some 50 kB beside its body.
 	Bodies conf.Bytes `conf:"bodies"`
 	// Time that running exchanges get to finish when the process ends.
 	Drain conf.Duration `conf:"drain"`
