@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -141,15 +142,18 @@ func (k *Cluster) meet(ctx context.Context, members []*member, found []*listed) 
 	for range min(maxMeeting, len(comers)) {
 		asking.Go(func() {
 			for c := range next {
-				c.node, c.err = k.ask(ctx, c.listed)
+				if c.node, c.err = k.ask(ctx, c.listed); c.node == nil && over(ctx) {
+					c.err = nil // it had no time to answer: the first of the next round
+					continue
+				}
+				c.absent.asked = k.absent.round
 			}
 		})
 	}
 	for _, c := range comers {
-		if ctx.Err() != nil {
-			break // the others are the first of the next round
+		if over(ctx) {
+			break
 		}
-		c.absent.asked = k.absent.round
 		next <- c
 	}
 	close(next)
@@ -175,6 +179,12 @@ func (k *Cluster) meet(ctx context.Context, members []*member, found []*listed) 
 			"error", absent[0].err)
 	}
 	return met
+}
+
+// over tells whether the time of ctx is over, also in the moment before ctx itself says so.
+func over(ctx context.Context) bool {
+	by, limited := ctx.Deadline()
+	return ctx.Err() != nil || limited && !time.Now().Before(by)
 }
 
 // ask opens connections to the node l and asks whether it is one of the cluster. It notes its id if that is not known.
