@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func (k *Cluster) watchStalls() {
 }
 
 // askSilent asks a node that has been silent for GET /. If it does not answer that either, it is taken out and reads that
-// wait for it go elsewhere; writes wait on, since they may be under way.
+// wait for it go elsewhere, if there is another node; writes wait on, since they may be under way.
 func (k *Cluster) askSilent(m *member) {
 	ctx, cancel := context.WithTimeout(k.ctx, stallLimit)
 	defer cancel()
@@ -102,6 +103,9 @@ func (k *Cluster) askSilent(m *member) {
 	}
 	m.Node.metrics.heard(false)
 	m.Stalled("it hangs: exchanges wait and GET / is not answered within " + stallLimit.String())
+	if !slices.ContainsFunc(k.picker.Members(), func(o *member) bool { return o != m && !o.Out() }) {
+		return // there is no elsewhere: better late than never
+	}
 	if n := m.Node.pending.cut(); n > 0 {
 		k.logger.Warn("reads that wait for a node that hangs are sent elsewhere", "node", m.Name, "reads", n)
 	}
