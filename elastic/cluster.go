@@ -20,27 +20,27 @@ import (
 // PoolOptions say how a user of a cluster wants to reach it. They shape the pool: each user with other options has
 // connections of its own.
 type PoolOptions struct {
-	Name            string        // in metrics: traffic for callers, own for the gateway's calls
-	Policy          string        // in place of the cluster's balance.policy, if not empty
-	MaxConns        int           // exchanges in flight at one node
-	MaxWaiting      int           // exchanges that wait while all nodes are full
-	WaitTimeout     time.Duration // longest wait for that
-	MaxBuffered     int64         // longer answers are streamed
-	Discovery       DiscoveryConfig
-	DialTimeout     time.Duration // connecting to a node; 0 = transport.DefaultDialTimeout
-	IdleReadTimeout time.Duration // between two reads of an answer's body; 0 = none
-	MinRate         int64         // bytes a second of an answer's body; 0 = any
-	MinRateWindow   time.Duration // over which MinRate is measured
-	IdleTimeout     time.Duration // a connection unused for so long is closed; 0 = transport.DefaultIdleTimeout
-	MaxAge          time.Duration // a connection open for so long serves no further exchange; 0 = transport.DefaultMaxAge
-	Certificate     bool          // show the gateway's client certificate to nodes on these connections
+	Name          string        // in metrics: traffic for callers, own for the gateway's calls
+	Policy        string        // in place of the cluster's balance.policy, if not empty
+	MaxConns      int           // exchanges in flight at one node
+	MaxWaiting    int           // exchanges that wait while all nodes are full
+	WaitTimeout   time.Duration // longest wait for that
+	MaxBuffered   int64         // longer answers are streamed
+	Discovery     DiscoveryConfig
+	DialTimeout   time.Duration // connecting to a node; 0 = transport.DefaultDialTimeout
+	PieceTimeout  time.Duration // between two pieces of a request that is sent or of an answer; 0 = none
+	MinRate       int64         // bytes a second of an answer's body; 0 = any
+	MinRateWindow time.Duration // over which MinRate is measured
+	IdleTimeout   time.Duration // a connection unused for so long is closed; 0 = transport.DefaultIdleTimeout
+	MaxAge        time.Duration // a connection open for so long serves no further exchange; 0 = transport.DefaultMaxAge
+	Certificate   bool          // show the gateway's client certificate to nodes on these connections
 }
 
 // DefaultPool returns the options of the gateway's own calls.
 func DefaultPool() PoolOptions {
 	return PoolOptions{
 		Name: "own", MaxConns: 32, MaxWaiting: transport.DefaultMaxWaiting, WaitTimeout: 30 * time.Second, MaxBuffered: 64 << 20,
-		Discovery: DefaultCluster().Discovery, IdleReadTimeout: time.Minute, Certificate: true,
+		Discovery: DefaultCluster().Discovery, PieceTimeout: time.Minute, Certificate: true,
 	}
 }
 
@@ -180,7 +180,7 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 func (k *Cluster) newNode(e Endpoint) (*node, error) {
 	o := transport.Options{
 		Addr: e.Addr, MaxConns: k.options.MaxConns + spareConns, MaxWaiting: k.options.MaxWaiting, WaitTimeout: k.options.WaitTimeout,
-		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.IdleReadTimeout, DialTimeout: k.options.DialTimeout,
+		MaxBufferedBody: k.options.MaxBuffered, IdleReadTimeout: k.options.PieceTimeout, WriteTimeout: k.options.PieceTimeout, DialTimeout: k.options.DialTimeout,
 		MinRate: k.options.MinRate, MinRateWindow: k.options.MinRateWindow, IdleTimeout: k.options.IdleTimeout, MaxAge: k.options.MaxAge, Dial: k.deps.Dial, Now: k.deps.Now,
 	}
 	var (

@@ -110,7 +110,7 @@ func liveAnHour(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	o := DefaultPool()
-	o.MaxConns, o.MaxBuffered, o.IdleReadTimeout, o.WaitTimeout = 4, 10_000, 5*time.Second, 2*time.Second
+	o.MaxConns, o.MaxBuffered, o.PieceTimeout, o.WaitTimeout = 4, 10_000, 5*time.Second, 2*time.Second
 	o.MaxAge = 5 * time.Minute
 	k, err := NewCluster(config, o, Deps{Metrics: obs.NewMetrics(), Logger: slog.New(slog.DiscardHandler), Dial: es.Dial})
 	if err != nil {

@@ -103,7 +103,7 @@ func (b *body) begin(framing wire.Framing) error {
 // stream makes the body, of which prefix has been read, a Stream. While a request is still being sent nobody reads its
 // answer: the rest of the request goes out first.
 func (b *body) stream(prefix []byte) error {
-	if b.settle(false); b.sent.source {
+	if b.settle(false); b.sent.err != nil {
 		return b.sent.err
 	}
 	b.prefix, b.promptBy, b.resp.Stream = prefix, 0, b

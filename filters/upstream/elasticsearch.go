@@ -60,7 +60,7 @@ type TimeoutsConfig struct {
 	Connect conf.Duration `conf:"connect"`
 	// Until an answer must begin, by class of API, in place of timeout.
 	FirstByte FirstByteConfig `conf:"first_byte"`
-	// Between two pieces of an answer. Then it is cut off. 0 is no limit.
+	// Between two pieces of an answer, or of a request that the node is to take. Then the exchange is cut off. 0 is no limit.
 	Idle conf.Duration `conf:"idle"`
 	// The whole exchange, until the last byte of the answer. It never applies to calls that run long by nature. 0 is no
 	// limit.
@@ -244,7 +244,7 @@ func (f *elasticsearch) target(cluster *elastic.ClusterConfig) *target {
 	t.pool = elastic.PoolOptions{
 		Name: "traffic", MaxConns: c.MaxConnection, MaxWaiting: c.MaxWaiting, WaitTimeout: c.WaitTimeout.Std(),
 		MaxBuffered: transport.DefaultMaxBufferedBody, Discovery: cluster.Discovery, DialTimeout: c.Timeouts.Connect.Std(),
-		IdleReadTimeout: c.Timeouts.Idle.Std(), MinRate: int64(math.Ceil(c.Timeouts.MinRate.PerSecond())), MinRateWindow: c.Timeouts.MinRateWindow.Std(),
+		PieceTimeout: c.Timeouts.Idle.Std(), MinRate: int64(math.Ceil(c.Timeouts.MinRate.PerSecond())), MinRateWindow: c.Timeouts.MinRateWindow.Std(),
 		IdleTimeout: c.Timeouts.KeepAlive.Std(), MaxAge: c.Timeouts.ConnectionAge.Std(), Certificate: c.Credentials == credentialsGateway,
 	}
 	if c.Discovery != nil {

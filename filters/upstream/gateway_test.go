@@ -239,3 +239,41 @@ func TestStatementsThatWriteAreNotRepeated(t *testing.T) {
 	f(cut, "/_plugins/_ppl", `{"query":"source=a | ml action='train' algorithm='kmeans'"}`, false)
 	f(cut, "/_query", `{"query":"FROM a | LIMIT 1"}`, true)
 }
+
+// TestNodeThatDoesNotRead has a node accept requests and read nothing of them, with and without an answer that it begins before.
+func TestNodeThatDoesNotRead(t *testing.T) {
+	f := func(says, method, target string, want int) {
+		t.Helper()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		accepted := make(chan net.Conn, 16)
+		go func() {
+			defer close(done)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, says)
+				accepted <- c
+			}
+		}()
+		t.Cleanup(func() {
+			l.Close()
+			<-done
+			for len(accepted) > 0 {
+				(<-accepted).Close()
+			}
+		})
+		addr, _ := gateway(t, endpoints("http://"+l.Addr().String()), ", timeouts: {idle: 300ms}")
+		resp, body := ask(t, addr, request(method, target, strings.Repeat("{\"index\":{\"_index\":\"i\"}}\n{}\n", 800_000)))
+		if resp.StatusCode != want {
+			t.Errorf("%s %s after %q: status %d %s", method, target, says, resp.StatusCode, body)
+		}
+	}
+	f("", "POST", "/_bulk", 504)
+	f("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "POST", "/_bulk", 504)
+}
