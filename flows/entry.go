@@ -66,6 +66,10 @@ type EntryConfig struct {
 	Forwarded ForwardedMode `conf:"forwarded" enum:"x_forwarded,rfc7239,both,off"`
 	// Name in the field Via that nodes get; none by default.
 	Via string `conf:"via"`
+	// Tell requests with the field X-Weir-Explain, whatever its value, where their answer comes from: X-Weir-Cluster, X-Weir-Node
+	// and X-Weir-Attempts, the number of attempts on nodes. Answers of a cache, and those that no node was asked for, have none of them. Whoever
+	// reaches the entry can learn addresses of nodes then.
+	Explain bool `conf:"explain"`
 }
 
 // NetworkConfig says where an entry listens.

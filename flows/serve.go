@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"time"
 	"unsafe"
 
@@ -45,6 +46,9 @@ func (e *Entry) serve(c *conn) bool {
 	}
 	if err != nil {
 		e.fail(x, err)
+	}
+	if e.config.Explain && x.Request.Header.Has("x-weir-explain") {
+		x.explain()
 	}
 	if x.abandoned() {
 		c.last = true // a node answers nothing either
@@ -360,6 +364,17 @@ func (e *Entry) fail(x *Exchange, err error) {
 	}
 }
 
+// explain adds to the response which node it comes from. It is done last, so that no cache keeps it.
+func (x *Exchange) explain() {
+	if t := &x.Trace; t.Attempts == 0 || t.Outcome == Hit || t.Outcome == Shared {
+		return
+	}
+	h := &x.Response.Header
+	h.Add(explainClusterName, []byte(x.Trace.Cluster))
+	h.Add(explainNodeName, []byte(x.Trace.Node))
+	h.Add(explainAttemptsName, strconv.AppendInt(nil, int64(x.Trace.Attempts), 10))
+}
+
 // abandoned tells whether the exchange ended because its client left.
 func (x *Exchange) abandoned() bool { return x.Trace.Outcome == ClientGone && x.cancel.Fired() }
 
@@ -372,6 +387,13 @@ var (
 	gatewayValue    = []byte("true")
 	cacheStatusName = []byte("Cache-Status")
 	retryAfterName  = []byte("Retry-After")
+)
+
+// The fields that tell a client who asked for them where its answer comes from.
+var (
+	explainClusterName  = []byte("X-Weir-Cluster")
+	explainNodeName     = []byte("X-Weir-Node")
+	explainAttemptsName = []byte("X-Weir-Attempts")
 )
 
 // conclude ends an exchange whose answer has been written, or could not be: it counts it, runs the tracing flow and gives

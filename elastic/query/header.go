@@ -50,7 +50,7 @@ func hear(name []byte) hearing {
 		"dnt", "elastic-apm-traceparent", "expect", "host", "keep-alive", "max-forwards", "priority", "proxy-connection",
 		"referer", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "uber-trace-id", "upgrade",
 		"user-agent", "via", "x-amzn-trace-id", "x-cloud-trace-context", "x-correlation-id", "x-elastic-client-meta",
-		"x-opaque-id", "x-request-id", "x-trace-id", "x-request-start", "x-ot-span-context", "newrelic", "sentry-trace",
+		"x-opaque-id", "x-weir-explain", "x-request-id", "x-trace-id", "x-request-start", "x-ot-span-context", "newrelic", "sentry-trace",
 		"cf-ray", "cf-visitor", "cdn-loop", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-forwarded-scheme",
 		"x-forwarded-server", "x-forwarded-ssl", "x-scheme":
 		return hearInert
