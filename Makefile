@@ -51,3 +51,4 @@ fuzz: #? fuzz each target for a short time (FUZZTIME=20s)
 soak: #? long runs: fuzzing for minutes (FUZZTIME=3m), kill rounds, model checking
 	tools/fuzz $(or $(FUZZTIME),3m)
 	WEIR_SOAK=1 $(GO) test $(RACE) -count=1 -timeout 3h ./...
+	WEIR_SOAK=1 $(GO) test -count=1 -run Alloc ./filters/limit
