@@ -391,12 +391,15 @@ func TestFullQueue(t *testing.T) {
 func TestSecretsStayOutOfTheQueue(t *testing.T) {
 	r := newRig(t, disk.Options{}, func(c *QueueConfig) { c.RequestHeaders = conf.Strings{"X-Team"} })
 	r.ask("PUT", "/a/_doc/1", "{}", "Authorization", "Basic c2VjcmV0", "Cookie", "sid=secret", "X-Api-Key", "secret", "es-secondary-authorization", "secret",
-		"X-Unknown", "secret", "X-Team", "blue", "X-Opaque-Id", "42", "Content-Type", "application/json")
+		"X-Unknown", "secret", "X-Team", "blue", "X-Opaque-Id", "42", "User-Agent", "bot (+http://ann:secret@h/)", "Content-Type", "application/json")
 	if status, _ := r.ask("PUT", "/a/_doc/1?apikey=secret", "{}"); status != 400 {
 		t.Errorf("a parameter that is none of the API: %d", status)
 	}
 	m := r.messages(1)[0]
-	want := []message.Field{{Name: "X-Team", Value: "blue"}, {Name: "X-Opaque-Id", Value: "42"}, {Name: "Content-Type", Value: "application/json"}}
+	want := []message.Field{
+		{Name: "X-Team", Value: "blue"}, {Name: "X-Opaque-Id", Value: "42"}, {Name: "User-Agent", Value: "bot (+http://***@h/)"},
+		{Name: "Content-Type", Value: "application/json"},
+	}
 	if diff := cmp.Diff(want, m.Fields); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)
 	}

@@ -123,7 +123,7 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 
 var errWait = errors.New("the request did not reach the disk in time")
 
-// message returns the message of x, without its body.
+// message returns the message of x, without its body. The user parts of URLs in header fields, such as User-Agent, are hidden.
 func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
 	r := &x.Request
 	m := message.Message{
@@ -135,7 +135,7 @@ func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
 	for _, field := range r.Header.Fields() {
 		for _, name := range f.fields {
 			if wire.EqualFold(field.Name, name) {
-				m.Fields = append(m.Fields, message.Field{Name: string(field.Name), Value: string(field.Value)})
+				m.Fields = append(m.Fields, message.Field{Name: string(field.Name), Value: obs.RedactText(string(field.Value))})
 			}
 		}
 	}

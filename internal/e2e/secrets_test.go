@@ -15,7 +15,8 @@ import (
 	"weir/elastic/estest"
 )
 
-// secretsFile logs as much of each request as it can, into a queue that is delivered and one that keeps everything.
+// secretsFile logs as much of each request as it can, into a queue that is delivered and one that keeps everything. Writes wait in
+// a third one, which nothing empties.
 const secretsFile = `
 path.data: data
 entry: [{name: es, router: all, network: {binding: "%s"}}]
@@ -25,9 +26,11 @@ router:
     tracing_flow: log
     rules:
       - {pattern: ["/broken/*"], flow: broken}
+      - {pattern: ["/queued/*"], flow: queued}
 flow:
   - {name: main, filter: [{trace_context: {}}, {get_cache: {}}, {elasticsearch: {elasticsearch: default}}, {set_cache: {}}]}
   - {name: broken, filter: [{elasticsearch: {elasticsearch: broken}}]}
+  - {name: queued, filter: [{queue: {queue_name: writes}}, {elasticsearch: {elasticsearch: broken}}]}
   - name: log
     filter:
       - request_logging: &all {queue_name: delivered, request_body: 64kb, response_body: 64kb, request_headers: [X-Tenant, Referer], redact: ["**.email"]}
@@ -73,7 +76,11 @@ func TestSecretsStayInside(t *testing.T) {
 			fmt.Fprintf(&answers, "%v %s\n", a.header, a.body)
 		}
 	}
-	for _, target := range []string{"/shop/_search", "/broken/_search"} {
+	// What nodes answer holds secrets as well.
+	must(t, g.client, http.MethodPut, es.URL()+"/shop/_doc/1?refresh=true", `{"password":"`+secret("answerpassword")+`","user":{"email":"`+secret("answeremail")+
+		`"},"link":"http://ann:`+secret("answerurl")+`@h/"}`)
+	send("GET", "/shop/_doc/1", "")
+	for _, target := range []string{"/shop/_search", "/broken/_search", "/queued/_doc/1"} {
 		for _, field := range []string{
 			"Authorization: Basic " + coded("ann:"+secret("password")),
 			"Authorization: ApiKey " + coded("key-7:"+secret("apikey")),
@@ -90,12 +97,15 @@ func TestSecretsStayInside(t *testing.T) {
 			"User-Agent: bot (+http://ann:" + secret("agent") + "@h/)",
 			"X-Tenant: http://ann:" + secret("tenant") + "@h/",
 		} {
-			send("GET", target, "", field)
+			send("POST", target, "{}", field)
 		}
 		for _, name := range []string{"token", "access_token", "api%5Fkey", "password", "X-Amz-Signature", "jwt", "client_secret", "code"} {
-			send("GET", target+"?q=a&"+name+"="+secret("query"+name), "")
+			send("POST", target+"?q=a&"+name+"="+secret("query"+name), "{}")
 		}
-		send("GET", target+"?source=http://ann:"+secret("queryurl")+"@h/", "")
+		send("POST", target+"?source=http://ann:"+secret("queryurl")+"@h/", "{}")
+		if target == "/queued/_doc/1" {
+			break // the body of a write is what its queue is there to keep
+		}
 		for _, body := range []string{
 			`{"query":{"term":{"password":"` + secret("bodypassword") + `"}}}`,
 			`{"query":{"bool":{"filter":[{"term":{"user.email":{"value":"` + secret("bodyemail") + `"}}}]}}}`,
@@ -144,16 +154,17 @@ func TestSecretsStayInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := false
+	kept, queued := false, false
 	for place, text := range places {
 		kept = kept || strings.Contains(place, "kept") && bytes.Contains(text, []byte(`"/shop/_search"`))
+		queued = queued || strings.Contains(place, "writes") && bytes.Contains(text, []byte(`"/queued/_doc/1"`))
 		for _, s := range secrets {
 			if i := bytes.Index(text, []byte(s)); i >= 0 {
 				t.Errorf("%s: %s stands in ...%s", place, s, text[max(0, i-150):min(len(text), i+len(s)+20)])
 			}
 		}
 	}
-	if !kept || !bytes.Contains(places["records"], []byte(`"key-7"`)) || answers.Len() == 0 {
+	if !kept || !queued || !bytes.Contains(places["records"], []byte(`"key-7"`)) || answers.Len() == 0 {
 		t.Error("not all that secrets could stand in was looked at")
 	}
 }

@@ -63,7 +63,7 @@ func TestKillUnderLoadLosesNothing(t *testing.T) {
 		rounds = 20
 	}
 	c := estest.New(t, estest.Options{})
-	killRounds(t, c.URL(), rounds, func(round int) (undo func()) {
+	killRounds(t, newSite(t, c.URL()), c.URL(), true, rounds, func(round int) (undo func()) {
 		// Records pile up in every second round, and are on their way in the others.
 		if round%2 == 0 {
 			return nil
@@ -81,7 +81,7 @@ func TestKillUnderLoadWithAnEngine(t *testing.T) {
 		rounds = 20
 	}
 	c := searchtest.Own(t, searchnode.Options{Engine: searchnode.OpenSearch2})
-	killRounds(t, c.URLs()[0], rounds, func(round int) (undo func()) {
+	killRounds(t, newSite(t, c.URLs()[0]), c.URLs()[0], true, rounds, func(round int) (undo func()) {
 		if round%4 != 1 {
 			return nil
 		}
@@ -96,13 +96,42 @@ func TestKillUnderLoadWithAnEngine(t *testing.T) {
 	})
 }
 
+// auditFile holds answers back until their records are on disk.
+const auditFile = `
+path.data: data
+entry: [{name: main, router: main, network: {binding: "%s"}}]
+router: [{name: main, default_flow: main}]
+flow: [{name: main, filter: [{request_logging: {queue_name: audit, audit: true}}, {elasticsearch: {elasticsearch: default}}]}]
+pipeline: [{name: audit, json_indexing: {input_queue: audit, elasticsearch: default, index_name: gateway_requests}}]
+elasticsearch: [{name: default, endpoint: "%s"}]
+queue: {reserve: 0}
+`
+
+// TestKillUnderLoadLosesNoAuditedRecord holds that with audit there is no window: whoever had an answer has a record.
+func TestKillUnderLoadLosesNoAuditedRecord(t *testing.T) {
+	rounds := 1
+	if os.Getenv(soakEnv) == "1" {
+		rounds = 20
+	}
+	c := estest.New(t, estest.Options{})
+	s := newSite(t, c.URL())
+	s.write("gateway.yml", fmt.Sprintf(auditFile, s.addr, c.URL()))
+	killRounds(t, s, c.URL(), false, rounds, func(round int) (undo func()) {
+		if round%2 == 1 {
+			return nil
+		}
+		refused := c.Inject(estest.Fault{Path: "*_bulk*", Status: http.StatusServiceUnavailable})
+		return refused.Remove
+	})
+}
+
 // killRounds kills a gateway under load, again and again, starts it anew, and looks whether each request that was answered
-// before the window has its record in the index, and none has two. disturb does something to the cluster in the middle of a
-// round's load, or nothing; what it returns undoes that when the gateway has been killed.
-func killRounds(t *testing.T, cluster string, rounds int, disturb func(round int) (undo func())) {
+// has its record in the index, and none has two. A window says that those may be without one that were answered within it.
+// disturb does something to the cluster in the middle of a round's load, or nothing; what it returns undoes that when the
+// gateway has been killed.
+func killRounds(t *testing.T, s *site, cluster string, window bool, rounds int, disturb func(round int) (undo func())) {
 	client := newClient(t)
 	fill(t, client, cluster, spread...)
-	s := newSite(t, cluster)
 	for round := range rounds {
 		deleteRecords(t, client, cluster)
 		g := s.start()
@@ -112,15 +141,19 @@ func killRounds(t *testing.T, cluster string, rounds int, disturb func(round int
 		undo := disturb(round)
 		late := lateness(t)
 		l.last(time.Second + time.Duration(rand.IntN(200))*time.Millisecond)
-		window := killWindow + late()
+		lost := killWindow + late()
 		killed := time.Now()
 		g.kill()
 		shots := l.stop()
+		due := time.Now()
+		if window {
+			due = killed.Add(-lost)
+		}
 		if undo != nil {
 			undo()
 		}
 		g = s.start()
-		awaitRecords(t, cluster, shots, mark, killed.Add(-window), g)
+		awaitRecords(t, cluster, shots, mark, due, g)
 		g.stop()
 		if undo == nil {
 			checkShots(t, shots, func(s shot) bool { return s.ended.Before(killed) })
