@@ -254,14 +254,17 @@ func (k *Cluster) Version() Version {
 	return Version{}
 }
 
-// nodeChanged logs that a node went out or came back, once for each change.
+// nodeChanged logs that a node went out, was kept in or came back, once for each change.
 func (k *Cluster) nodeChanged(c balance.Change) {
-	if c.Out {
+	switch {
+	case c.Out:
 		k.metrics.ejections.Inc()
 		k.logger.Warn("node is out", "node", c.Name, "cause", c.Cause, "until", c.Until)
-		return
+	case c.Kept:
+		k.logger.Warn("node fails, and is not taken out since too few would be left", "node", c.Name, "cause", c.Cause)
+	default:
+		k.logger.Info("node is back", "node", c.Name, "cause", c.Cause)
 	}
-	k.logger.Info("node is back", "node", c.Name, "cause", c.Cause)
 }
 
 // panicChanged logs that fewer than half of the nodes are in, or no longer.

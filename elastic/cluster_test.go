@@ -359,7 +359,7 @@ func TestNoNodeLeft(t *testing.T) {
 // The only node is never taken out, so that it must be said otherwise that it cannot be reached.
 func TestOnlyNodeIsFailing(t *testing.T) {
 	es := estest.New(t, estest.Options{})
-	k, _ := open(t, "", es.URL())
+	k, logs := open(t, "", es.URL())
 	f := func(what string, failing, reachable bool, state string) {
 		t.Helper()
 		s := k.Status()
@@ -385,11 +385,20 @@ func TestOnlyNodeIsFailing(t *testing.T) {
 		}
 	}
 	f("a stopped node", true, false, "failing")
+	for range 9 {
+		_, _ = send(k, "GET", "/_search", "")
+	}
+	if n := strings.Count(logs.String(), "node fails, and is not taken out"); n != 1 {
+		t.Errorf("%d lines say that the node fails:\n%s", n, logs)
+	}
 	es.Node(0).Start()
 	waitFor(t, "an answer", func() bool { status, err := send(k, "GET", "/_search", ""); return err == nil && status == 200 })
 	f("a node that is back", false, true, "in")
 	k.checkAll()
 	f("a node that was looked at", false, true, "in")
+	if n := strings.Count(logs.String(), "node is back"); n != 1 {
+		t.Errorf("%d lines say that the node is back:\n%s", n, logs)
+	}
 }
 
 func TestErrorsNameTheField(t *testing.T) {

@@ -2,8 +2,11 @@ package balance
 
 import "time"
 
-// timeIsOver is why a member comes back that nobody has checked.
-const timeIsOver = "its time is over"
+// Why a member comes back that nobody has checked, and why one is well again that was not taken out.
+const (
+	timeIsOver  = "its time is over"
+	failsNoMore = "it fails no longer"
+)
 
 // eject takes m out for a while, unless too many would then be out.
 func (p *Picker[T]) eject(m *Member[T], cause string) {
@@ -11,8 +14,20 @@ func (p *Picker[T]) eject(m *Member[T], cause string) {
 	now := p.since()
 	// The arithmetic is done for the time after the ejection (envoyproxy/envoy#3263).
 	out, bound := p.out(now)
-	if !m.in(now) || m.weight.Load() <= 0 || out+1 > bound {
+	if !m.in(now) || m.weight.Load() <= 0 {
 		p.mu.Unlock()
+		return
+	}
+	if out+1 > bound {
+		// One whose time is over was told to be out, and nobody has taken note that it is not.
+		first := !m.kept && m.outUntil.Load() == 0
+		if first {
+			m.kept, m.cause = true, cause
+		}
+		p.mu.Unlock()
+		if first {
+			p.changed(Change{Name: m.Name, Kept: true, Cause: cause})
+		}
 		return
 	}
 	if back := m.backAt.Load(); back != 0 && now-back > int64(forgiveAfter) {
@@ -21,7 +36,7 @@ func (p *Picker[T]) eject(m *Member[T], cause string) {
 	length := min(p.o.Outlier.First<<min(m.ejections, 10), p.o.Outlier.Longest)
 	length += length * time.Duration(p.o.Rand(41)-20) / 100
 	m.ejections++
-	m.cause = cause
+	m.cause, m.kept = cause, false
 	// It came back by itself, and nobody has taken note. A dead one did not: it was never used.
 	unsaid, still := m.outUntil.Load() != 0, m.dead.Load() && m.outUntil.Load() != 0
 	until := now + int64(length)
@@ -108,8 +123,8 @@ func (m *Member[T]) readmit(cause string) {
 	tell()
 }
 
-// Review takes note of members whose time is over. It is to be called now and then: nothing else looks at the clock
-// for them. A dead one stays out until a check finds it well.
+// Review takes note of members whose time is over, and of those that fail no longer although they were not taken out. It is to be
+// called now and then: nothing else looks at the clock for them. A dead one stays out until a check finds it well.
 func (p *Picker[T]) Review() {
 	p.mu.Lock()
 	now := p.since()
@@ -122,6 +137,10 @@ func (p *Picker[T]) Review() {
 			m.outUntil.Store(0)
 			m.cause = ""
 			back = append(back, Change{Name: m.Name, Cause: timeIsOver})
+		}
+		if m.kept && !m.dead.Load() && !m.fails(m.window(now)) {
+			m.kept, m.cause = false, ""
+			back = append(back, Change{Name: m.Name, Cause: failsNoMore})
 		}
 	}
 	tell := p.panicChange(now)

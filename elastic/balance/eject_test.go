@@ -127,6 +127,54 @@ func TestOnlyNodeStaysIn(t *testing.T) {
 	}
 }
 
+// That a node fails is told once, also if it is not taken out since too many would be, and so is that it fails no longer.
+func TestKeptNodesAreTold(t *testing.T) {
+	var told []Change
+	p, ms, c := newPicker(t, Options{OnChange: func(ch Change) { told = append(told, ch) }}, 3, one)
+	f := func(want ...Change) {
+		t.Helper()
+		for i := range told {
+			told[i].Until = time.Time{}
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %+v, want %+v", told, want)
+		}
+		told = nil
+	}
+	fail := func(m *Member[int], o Outcome, times int) {
+		for range times {
+			m.Report(Search, o, 0, "reset")
+		}
+	}
+	fail(ms[0], Refused, 5)
+	fail(ms[1], Refused, 9)
+	fail(ms[2], Failed, 9)
+	p.Review()
+	f(Change{Name: ms[0].Name, Out: true, Cause: "reset"}, Change{Name: ms[1].Name, Kept: true, Cause: "reset"}, Change{Name: ms[2].Name, Kept: true, Cause: "reset"})
+	if s := ms[1].State(); s.Out || s.Cause != "reset" {
+		t.Errorf("got %+v", s)
+	}
+	ms[0].Check(Good, "")
+	fail(ms[1], Refused, 1) // now there is room
+	f(Change{Name: ms[0].Name, Cause: "a health check succeeded"}, Change{Name: ms[1].Name, Out: true, Cause: "reset"})
+	ms[2].Report(Search, Good, time.Millisecond, "")
+	p.Review()
+	f(Change{Name: ms[2].Name, Cause: failsNoMore})
+	if s := ms[2].State(); s.Cause != "" {
+		t.Errorf("got %+v", s)
+	}
+	// Half of what a node does fails: that is one change, not one for each.
+	for range 30 {
+		fail(ms[2], Failed, 1)
+		ms[2].Report(Search, Good, time.Millisecond, "")
+		p.Review()
+	}
+	f(Change{Name: ms[2].Name, Kept: true, Cause: "reset"})
+	c.advance(ratioWindow * time.Second)
+	p.Review()
+	f(Change{Name: ms[2].Name, Cause: failsNoMore})
+}
+
 // One node in two may be out: the other dead one is tried only when nothing else is left.
 func TestDeadNodesBeyondTheBoundAreAvoided(t *testing.T) {
 	p, ms, _ := newPicker(t, Options{}, 3, one)

@@ -46,6 +46,7 @@ type Member[T any] struct {
 	// guarded by the picker's mu
 	ejections int
 	cause     string
+	kept      bool // it would be out if not too many were, and that has been told
 }
 
 // NewMember makes a member with a weight; 0 drains it: no new exchanges, running ones finish.
@@ -190,6 +191,12 @@ func (m *Member[T]) tally(now int64, failed bool) (all, bad int) {
 	if !failed {
 		return 0, 0
 	}
+	return m.window(now)
+}
+
+// window returns how many attempts the last seconds hold, and how many of them failed.
+func (m *Member[T]) window(now int64) (all, bad int) {
+	second := uint64(now/int64(time.Second)) & math.MaxUint32
 	for i := range m.recent {
 		if n := m.recent[i].Load(); second-n>>32 < ratioWindow {
 			all += int(n >> 16 & 0xffff)
@@ -271,15 +278,23 @@ func (m *Member[T]) well(now int64) {
 // failed counts a failure in the row that it belongs to: a check that succeeds does not excuse exchanges that fail.
 func (m *Member[T]) failed(now int64, row *atomic.Int32, refused bool, cause string) {
 	all, bad := m.tally(now, true)
-	o := &m.p.o.Outlier
 	row.Add(1)
-	inRow := int(m.failures.Load()+m.unwell.Load()) >= o.Failures
-	if inRow && refused {
+	if m.inRow() && refused {
 		m.dead.Store(true)
 	}
-	if inRow || all >= ratioSamples && float64(bad) >= o.Ratio*float64(all) {
+	if m.fails(all, bad) {
 		m.p.eject(m, cause)
 	}
+}
+
+// inRow tells whether m has failed so often in a row that it is to be out.
+func (m *Member[T]) inRow() bool {
+	return int(m.failures.Load()+m.unwell.Load()) >= m.p.o.Outlier.Failures
+}
+
+// fails tells whether m is to be out: for its failures in a row, or for those among the last attempts.
+func (m *Member[T]) fails(all, bad int) bool {
+	return m.inRow() || all >= ratioSamples && float64(bad) >= m.p.o.Outlier.Ratio*float64(all)
 }
 
 // aloneBlocked tells whether no other member has said lately that the cluster is blocked.
@@ -341,6 +356,8 @@ func (m *Member[T]) State() State {
 	if s.Out {
 		until := p.epoch.Add(time.Duration(m.outUntil.Load()))
 		s.Cause, s.Until = m.cause, &until
+	} else if m.kept {
+		s.Cause = m.cause
 	}
 	return s
 }

@@ -94,14 +94,15 @@ type Options struct {
 
 	Now      func() time.Time
 	Rand     func(n int) int // a number from 0 up to, but not including, n
-	OnChange func(Change)    // a member went out or came back; called without locks held
+	OnChange func(Change)    // a member went out, was kept in or is well again; called without locks held
 	OnPanic  func(on bool)   // fewer than half of the members are in, or no longer; called without locks held
 }
 
-// A Change is a member going out or coming back.
+// A Change is a member going out, being kept in although it fails, or being well again, which it is if neither Out nor Kept.
 type Change struct {
 	Name  string
 	Out   bool
+	Kept  bool // it would be out if not too many were
 	Cause string
 	Until time.Time // when it may come back by itself, if Out
 }

@@ -302,15 +302,17 @@ func TestPickerHolds(t *testing.T) {
 		const most = 3
 		c := &clock{now: time.Unix(1000, 0)}
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		out := map[string]bool{}
+		type told struct{ out, kept bool }
+		last := map[string]told{}
 		panicking := false
 		p := NewPicker[int](Options{
 			Policy: Policy(rapid.IntRange(0, 3).Draw(t, "policy")), MaxInFlight: most, Now: c.Now, Rand: r.IntN, ZonePenalty: 1.5,
 			OnChange: func(ch Change) {
-				if out[ch.Name] == ch.Out {
-					t.Fatalf("told twice: %+v", ch)
+				now := told{ch.Out, ch.Kept}
+				if last[ch.Name] == now || ch.Out && ch.Kept {
+					t.Fatalf("told after %+v: %+v", last[ch.Name], ch)
 				}
-				out[ch.Name] = ch.Out
+				last[ch.Name] = now
 			},
 			OnPanic: func(on bool) {
 				if on == panicking {
