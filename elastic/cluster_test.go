@@ -116,7 +116,7 @@ func call(method, target, body string) *Call {
 	var c api.Call
 	path, query, _ := strings.Cut(target, "?")
 	api.Classify(&c, []byte(method), []byte(path), []byte(query))
-	r := &Call{Idempotency: c.Idempotency, Class: ClassOf(&c)}
+	r := &Call{Idempotency: c.Idempotency, Class: ClassOf(&c, []byte(query))}
 	r.Method, r.Target, r.Body = []byte(method), []byte(target), []byte(body)
 	r.Header = new(wire.Header)
 	r.Header.AddString("Content-Type", "application/json")

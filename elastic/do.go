@@ -271,8 +271,9 @@ func (r *Call) lendAuth(value *string) {
 	}
 }
 
-// ClassOf returns the class of an API for the balancer. Nodes run each class in thread pools of its own.
-func ClassOf(call *api.Call) balance.Class {
+// ClassOf returns the class of a call, with its query as it came, for the balancer. Nodes run each class in thread pools of its
+// own.
+func ClassOf(call *api.Call, query []byte) balance.Class {
 	switch call.Name {
 	case "get", "mget", "get_source", "exists", "exists_source", "termvectors", "mtermvectors":
 		return balance.Get
@@ -281,6 +282,9 @@ func ClassOf(call *api.Call) balance.Class {
 	case api.ClassSearch, api.ClassCursor:
 		return balance.Search
 	case api.ClassWrite:
+		if name, ok := api.QueryValue(query, "pipeline"); ok && len(name) > 0 && string(name) != "_none" {
+			return balance.Ingest
+		}
 		return balance.Write
 	}
 	return balance.Manage

@@ -329,6 +329,9 @@ func TestRolesAndZones(t *testing.T) {
 	const search, write = "/_search", "/i/_doc"
 	f(shares([][]string{data, data, front, replica}, nil, "", "POST", search), func(n []int) bool { return n[0]+n[1] == 0 && n[2] > 40 && n[3] > 40 })
 	f(shares([][]string{data, data, front, replica}, nil, "", "POST", write), func(n []int) bool { return n[3] == 0 && n[0] > 20 && n[1] > 20 && n[2] > 20 })
+	f(shares([][]string{data, {"data"}, {"data"}}, nil, "", "POST", write+"?pipeline=p"), func(n []int) bool { return n[1]+n[2] == 0 })
+	f(shares([][]string{data, {"data"}, {"data"}}, nil, "", "POST", write+"?pipeline=_none"), func(n []int) bool { return n[1]+n[2] > 40 })
+	f(shares([][]string{{"data"}, {"data"}}, nil, "", "POST", write+"?pipeline=p"), func(n []int) bool { return n[0] > 30 && n[1] > 30 })
 	f(shares([][]string{data, data, front}, nil, "", "POST", search), func(n []int) bool { return n[0] > 20 && n[1] > 20 && n[2] > 20 })
 	f(shares([][]string{data, cold, cold}, nil, "", "POST", search), func(n []int) bool { return n[1]+n[2] == 0 })
 	f(shares([][]string{cold, cold}, nil, "", "POST", search), func(n []int) bool { return n[0] > 30 && n[1] > 30 })

@@ -81,7 +81,7 @@ func newCall(req *http.Request) (*Call, error) {
 	}
 	var call api.Call
 	api.Classify(&call, r.Method, []byte(req.URL.EscapedPath()), []byte(req.URL.RawQuery))
-	r.Idempotency, r.Class = call.Idempotency, ClassOf(&call)
+	r.Idempotency, r.Class = call.Idempotency, ClassOf(&call, []byte(req.URL.RawQuery))
 	return r, nil
 }
 

@@ -51,6 +51,9 @@ func (l listed) data() bool {
 	})
 }
 
+// ingests tells whether a node runs pipelines itself. Others send what has to go through one to a node that does.
+func (l listed) ingests() bool { return !l.hasRoles || slices.Contains(l.roles, "ingest") }
+
 // old tells whether a node holds nothing but what is read rarely: it answers others only if nobody else is left.
 func (l listed) old() bool {
 	return !l.data() && slices.ContainsFunc(l.roles, func(role string) bool {
@@ -90,6 +93,11 @@ func (k *Cluster) describe(members []*member, list []listed) {
 		m.SetTier(balance.Search, read)
 		m.SetTier(balance.Get, read)
 		m.SetTier(balance.Write, other)
+		if !l.ingests() {
+			m.SetTier(balance.Ingest, max(other, 1))
+		} else {
+			m.SetTier(balance.Ingest, other)
+		}
 		m.SetTier(balance.Manage, other)
 		m.SetLocal(k.config.Balance.local(l.attributes))
 	}

@@ -329,7 +329,7 @@ type State struct {
 }
 
 // classNames are as State spells the classes.
-var classNames = [classes]string{"search", "get", "write", "manage"}
+var classNames = [classes]string{"search", "get", "write", "ingest", "manage"}
 
 // State returns what is known of m.
 func (m *Member[T]) State() State {

@@ -24,8 +24,9 @@ const (
 	Search  Class = iota // runs a query
 	Get                  // fetches documents by id
 	Write                // changes documents
+	Ingest               // the same, by way of a pipeline
 	Manage               // everything else
-	classes = 4
+	classes = 5
 )
 
 // A Policy is a way to choose among the nodes that are well.

@@ -395,7 +395,7 @@ func (f *target) note(x *flows.Exchange, c *call, err error) {
 func (f *target) request(x *flows.Exchange, c *call) error {
 	r, kind := &x.Request, x.Call()
 	c.Method, c.Target, c.Header, c.ClientHost = r.Method, f.path(x, c), &r.Header, r.Host
-	c.Idempotency, c.Class = kind.Idempotency, elastic.ClassOf(kind)
+	c.Idempotency, c.Class = kind.Idempotency, elastic.ClassOf(kind, r.Query)
 	switch f.config.Credentials {
 	case credentialsGateway:
 		c.OwnAuth = true
