@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -72,15 +71,18 @@ func BenchmarkDrainAgainstBulkIndexer(b *testing.B) {
 		r.stop(running)
 		r.wantRecords("stored", documents)
 
+		bodies := make([]string, documents) // made in advance, as the queue's records are
+		for n := range bodies {
+			bodies[n] = strings.Replace(everything, old, id("index", n), 1)
+		}
 		start = time.Now()
 		indexer, err := esutil.NewBulkIndexer(esutil.BulkIndexerConfig{Client: transport, NumWorkers: workers, FlushBytes: flushBytes, Index: "indexed"})
 		if err != nil {
 			b.Fatal(err)
 		}
-		for n := range documents {
-			id := id("index", n)
+		for n, body := range bodies {
 			err := indexer.Add(context.Background(), esutil.BulkIndexerItem{
-				Action: "create", DocumentID: id, Body: bytes.NewReader([]byte(strings.Replace(everything, old, id, 1))),
+				Action: "create", DocumentID: id("index", n), Body: strings.NewReader(body),
 			})
 			if err != nil {
 				b.Fatal(err)

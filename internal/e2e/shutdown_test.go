@@ -109,7 +109,7 @@ queue: {reserve: 0}
 
 // TestKillUnderLoadLosesNoAuditedRecord holds that with audit there is no window: whoever had an answer has a record.
 func TestKillUnderLoadLosesNoAuditedRecord(t *testing.T) {
-	rounds := 1
+	rounds := 2
 	if os.Getenv(soakEnv) == "1" {
 		rounds = 20
 	}
