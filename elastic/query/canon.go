@@ -96,6 +96,9 @@ func (c *Canon) Body(dst, body []byte) ([]byte, Facts, error) {
 	if fault != 0 {
 		return dst, Facts{}, fault
 	}
+	if c.facts.has(saysAnalyzed) && hasAnyNow(out[len(dst):]) {
+		c.facts |= saysNow.set()
+	}
 	return out, c.facts.named(), nil
 }
 

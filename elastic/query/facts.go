@@ -56,6 +56,7 @@ const (
 	saysUneven
 	saysHourly
 	saysMinutely
+	saysAnalyzed
 )
 
 // A factSet is a set of facts, a bit each.
@@ -165,12 +166,9 @@ func textFacts(p place, s []byte) factSet {
 		return 0
 	case placeQueryString:
 		return saysIf(saysNow, hasNowToken(s, true))
-	case placeFullText:
-		// On a date field even match takes date math; "now" alone is there a single millisecond, but a common word.
-		if len(s) == len("now") {
-			return 0
-		}
 	}
+	// Full text queries take dates on date fields, and "now" is no mere millisecond: on a date_range field it finds the
+	// ranges that hold the present.
 	return dateFacts(s) | indexFacts(s)
 }
 
@@ -267,6 +265,17 @@ func hasNow(b []byte) bool {
 			return true
 		}
 	}
+}
+
+// hasAnyNow tells whether "now" stands anywhere in b, in any case. An analyzer may make that a word by itself, also on a date
+// field, where OpenSearch and Elasticsearch have no analyzer otherwise: NOW with "simple".
+func hasAnyNow(b []byte) bool {
+	for i := 2; i < len(b); i++ {
+		if b[i]|0x20 == 'w' && b[i-1]|0x20 == 'o' && b[i-2]|0x20 == 'n' {
+			return true
+		}
+	}
+	return false
 }
 
 func wordByte(b byte) bool {

@@ -129,12 +129,32 @@ func TestFactsNow(t *testing.T) {
 	f(`{"aggs":{"now":{"avg":{"field":"a"}}}}`, false)
 	f(`{"search_after":["now"]}`, true)
 	f(`{"knn":{"filter":{"range":{"t":{"gte":"now-1h"}}}}}`, true)
-	// A word of a text.
-	f(`{"query":{"match":{"title":"now"}}}`, false)
-	f(`{"query":{"match":{"title":{"query":"now playing"}}}}`, false)
-	f(`{"query":{"match_phrase":{"title":"now"}}}`, false)
-	f(`{"query":{"multi_match":{"query":"now","fields":["a"]}}}`, false)
-	f(`{"query":{"match":{"t":"now-1d/d"}}}`, true)
+	// On a date_range field a full text query asks which ranges hold the present, however often the clock ticks.
+	for _, clause := range []string{"match", "match_phrase", "match_phrase_prefix", "match_bool_prefix", "term", "span_term", "some_new_clause"} {
+		for _, text := range []string{"now", "now-1d", "now+1h/d", `n\u006fw`} {
+			f(`{"query":{"`+clause+`":{"period":"`+text+`"}}}`, true)
+			f(`{"query":{"bool":{"filter":[{"`+clause+`":{"period":{"query":"`+text+`"}}}]}}}`, true)
+		}
+		f(`{"query":{"`+clause+`":{"title":"now playing"}}}`, false)
+		f(`{"query":{"`+clause+`":{"title":{"query":"Now playing now"}}}}`, false)
+		f(`{"query":{"`+clause+`":{"now":"x"}}}`, false)
+	}
+	for _, clause := range []string{"multi_match", "combined_fields", "query_string", "simple_query_string"} {
+		f(`{"query":{"`+clause+`":{"query":"now","fields":["period"]}}}`, true)
+	}
+	f(`{"query":{"terms":{"period":["2024-01-01","now"]}}}`, true)
+	// An analyzer finds it in a text.
+	for _, text := range []string{"NOW", " now ", "Right now!", `n\u006fw playing`} {
+		f(`{"query":{"match":{"period":{"query":"`+text+`","analyzer":"simple"}}}}`, true)
+		f(`{"query":{"match_phrase":{"period":{"analyzer":"simple","query":"`+text+`"}}}}`, true)
+		f(`{"query":{"some_new_clause":{"match":{"period":{"query":"`+text+`","analyzer":"simple"}}}}}`, true)
+		f(`{"query":{"multi_match":{"query":"`+text+`","fields":["period"],"analyzer":"simple","lenient":true}}}`, true)
+		f(`{"query":{"query_string":{"query":"`+text+`","quote_analyzer":"simple"}}}`, true)
+		f(`{"aggs":{"a":{"filter":{"simple_query_string":{"query":"`+text+`","analyzer":"simple"}}}}}`, true)
+	}
+	f(`{"query":{"match":{"title":{"query":"Right no w","analyzer":"simple"}}}}`, false)
+	f(`{"query":{"match":{"title":"Right now!"}}}`, false)
+	f(`{"query":{"match":{"analyzer":"now"}}}`, true)
 	// Lucene's query syntax.
 	f(`{"query":{"query_string":{"query":"t:[now-1h TO now]"}}}`, true)
 	f(`{"query":{"query_string":{"query":"t:>now-1h"}}}`, true)

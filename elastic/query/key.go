@@ -578,14 +578,21 @@ func (k *Keyer) judge(f *Facts, body []byte, v *Verdict) Reason {
 // addArgs adds the URL parameters, sorted by name. What they say overrides the facts of the body.
 func (k *Keyer) addArgs(s *state, count bool, f *Facts, v *Verdict) Reason {
 	size0, uneven := f.Size0, f.Uneven || f.TerminateAfter || f.External || f.Pipeline
+	var text []byte
+	analyzed := false
 	for i := range s.args {
 		switch s.args[i].row.rule {
+		case ruleQueryString:
+			text = s.args[i].value
+		case ruleAnalyzer:
+			analyzed = true
 		case ruleSize:
 			size0 = string(s.args[i].value) == "0"
 		case ruleUneven, ruleTerminate, rulePipeline:
 			uneven = true
 		}
 	}
+	v.NowBound = v.NowBound || analyzed && hasAnyNow(text)
 	v.Precomputable = v.Precomputable && size0 && !count
 	even := (count || size0) && !uneven
 	for i := range s.args {

@@ -28,6 +28,7 @@ const (
 	ruleSearchType
 	rulePreference
 	ruleQueryString // in the key; may hold now
+	ruleAnalyzer    // in the key; takes that apart
 	ruleSize        // in the key; overrides the body's
 	ruleTerminate   // in the key; answers may end early
 	ruleExplain     // in the key; lives for its time only
@@ -94,6 +95,7 @@ var params = map[string]param{
 	"filter_path":                 {rule: ruleFilterPath},
 	"preference":                  {rule: rulePreference},
 	"q":                           {rule: ruleQueryString},
+	"analyzer":                    {rule: ruleAnalyzer},
 	"size":                        {rule: ruleSize},
 	"terminate_after":             {rule: ruleTerminate},
 	"explain":                     {rule: ruleExplain, kind: kindBool},
@@ -236,6 +238,6 @@ func Known(name []byte) bool {
 
 // plainParams are parameters of searches, async ones included, and counts that params leaves to its rule for all others.
 var plainParams = [...]string{
-	"_source", "_source_includes", "_source_excludes", "analyzer", "default_operator", "df", "docvalue_fields", "expand_wildcards",
+	"_source", "_source_includes", "_source_excludes", "default_operator", "df", "docvalue_fields", "expand_wildcards",
 	"from", "routing", "sort", "stored_fields", "suggest_mode", "suggest_size", "suggest_text", "track_total_hits",
 }

@@ -16,7 +16,6 @@ const (
 	placeTerms                    // as placeField, inside terms
 	placeTermsField               // one field of terms: an array, or a look-up
 	placeValue                    // names are options of a field
-	placeFullText                 // names are fields or options, strings are text to analyse
 	placeQueryString              // strings are in the syntax of Lucene's query parser
 	placeAggs                     // names are names of aggregations
 	placeAgg                      // one aggregation: names are types
@@ -52,7 +51,7 @@ var keywords = [places]bool{
 
 // unknown are the steps of a name that is no word.
 var unknown = [places]step{
-	placePlain: {to: placePlain}, placeQueryString: {to: placeQueryString}, placeFullText: {to: placeFullText},
+	placePlain: {to: placePlain}, placeQueryString: {to: placeQueryString},
 	placeField: {to: placeValue}, placeValue: {to: placeValue}, placeTermsField: {to: placeValue},
 	placeTerms: {to: placeTermsField}, placeAggs: {to: placeAgg}, placeBoost: {to: placePlain}, placeDecay: {to: placeDecayField},
 }
@@ -62,6 +61,9 @@ type lexicon struct {
 	step
 	names []string
 }
+
+// analyzers are options of full text queries, by which they take their text apart whatever the field.
+var analyzers = []string{"analyzer", "quote_analyzer"}
 
 // language holds the words that have a meaning at every place of keywords.
 var language = []lexicon{
@@ -79,6 +81,7 @@ var language = []lexicon{
 	}},
 	{step{says: saysPipeline}, []string{"search_pipeline"}},
 	{step{says: saysScript}, []string{"script_fields"}},
+	{step{says: saysAnalyzed}, analyzers},
 	{step{says: saysUneven}, []string{
 		"top_hits", "top_metrics", "inner_hits", "geo_line", // which of equal documents come first
 		"min_score", "significant_terms", "significant_text", // statistics, in which deleted documents of a copy count
@@ -110,15 +113,18 @@ var local = map[place][]lexicon{
 		{step{to: placeWrap}, []string{
 			"constant_score", "nested", "has_child", "has_parent", "boosting", "dis_max", "function_score", "pinned",
 		}},
-		{step{to: placeField}, []string{"term", "range", "prefix", "wildcard", "regexp", "fuzzy", "span_term"}},
-		{step{to: placeTerms}, []string{"terms"}},
-		{step{to: placeFullText}, []string{
+		{step{to: placeField}, []string{
+			"term", "range", "prefix", "wildcard", "regexp", "fuzzy", "span_term",
 			"match", "match_phrase", "match_phrase_prefix", "match_bool_prefix", "multi_match", "combined_fields",
 		}},
+		{step{to: placeTerms}, []string{"terms"}},
 		{step{to: placePlain}, []string{"exists", "ids", "match_all", "match_none"}},
 	},
-	placeBool: {{step{to: placeQuery}, []string{"must", "filter", "should", "must_not", "mustNot"}}},
-	placeWrap: {{step{to: placeQuery}, []string{"query", "filter", "positive", "negative", "queries", "organic"}}},
+	placeField:       {{step{to: placeValue, says: saysAnalyzed}, analyzers}},
+	placeValue:       {{step{to: placeValue, says: saysAnalyzed}, analyzers}},
+	placeQueryString: {{step{to: placeQueryString, says: saysAnalyzed}, analyzers}},
+	placeBool:        {{step{to: placeQuery}, []string{"must", "filter", "should", "must_not", "mustNot"}}},
+	placeWrap:        {{step{to: placeQuery}, []string{"query", "filter", "positive", "negative", "queries", "organic"}}},
 	placeAgg: {
 		{step{to: placeAggs}, []string{"aggs", "aggregations"}},
 		{step{to: placeQuery}, []string{"filter"}},
