@@ -26,7 +26,7 @@ const mostInflated = 256 << 20
 
 // bulk puts the actions of a bulk into the queue, in as many messages as it takes, and answers for each action.
 func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Message, body []byte) error {
-	body, err := plain(x, body)
+	body, err := f.plain(x, body)
 	if err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Messag
 }
 
 // plain returns a bulk's body as text. What a node may understand but the gateway does not is refused: it could not be taken
-// apart.
-func plain(x *flows.Exchange, body []byte) ([]byte, error) {
+// apart. The memory of what is unpacked counts as that of all bodies does: a small body may be a huge one.
+func (f *enqueuer) plain(x *flows.Exchange, body []byte) ([]byte, error) {
 	for _, format := range []string{"smile", "cbor"} {
 		if bytes.Contains(bytes.ToLower(x.Request.Header.Get("content-type")), []byte(format)) {
 			return nil, elastic.Errorf(http.StatusNotAcceptable, "media_type_header_exception", "the gateway's queue takes bulks as JSON only")
@@ -74,25 +74,31 @@ func plain(x *flows.Exchange, body []byte) ([]byte, error) {
 	coding := x.Request.Header.Get("content-encoding")
 	var r io.Reader
 	var err error
-	switch {
-	case len(coding) == 0 || len(body) == 0 || wire.EqualFold(coding, "identity"):
+	if len(coding) == 0 || len(body) == 0 || wire.EqualFold(coding, "identity") {
 		return body, nil
+	}
+	packed := bytes.Clone(body) // unpacking may use the memory of the body again
+	switch {
 	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
-		r, err = gzip.NewReader(bytes.NewReader(body))
+		r, err = gzip.NewReader(bytes.NewReader(packed))
 	case wire.EqualFold(coding, "deflate"):
-		r, err = zlib.NewReader(bytes.NewReader(body))
+		r, err = zlib.NewReader(bytes.NewReader(packed))
 	default:
 		return nil, elastic.Errorf(http.StatusUnsupportedMediaType, "illegal_argument_exception", "the gateway's queue takes gzip and deflate, not %q", coding)
 	}
 	var text []byte
 	if err == nil {
-		text, err = io.ReadAll(io.LimitReader(r, mostInflated+1))
+		x.Request.Body.ReplaceStream(r, -1)
+		text, err = x.Request.Body.Bytes(f.mostInflated)
+		x.Request.Body.Replace(packed)
 	}
 	switch {
+	case errors.Is(err, flows.ErrBudget):
+		return nil, err
+	case errors.Is(err, flows.ErrBodyTooLarge):
+		return nil, elastic.Errorf(http.StatusRequestEntityTooLarge, "content_too_long_exception", "the bulk is over %d bytes when it is unpacked", f.mostInflated)
 	case err != nil:
 		return nil, elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception", "the request's body is no %s", coding).Because(err)
-	case len(text) > mostInflated:
-		return nil, elastic.Errorf(http.StatusRequestEntityTooLarge, "content_too_long_exception", "the bulk is over %d bytes when it is unpacked", mostInflated)
 	}
 	return text, nil
 }

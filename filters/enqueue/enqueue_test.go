@@ -258,6 +258,23 @@ func TestCompressedBulk(t *testing.T) {
 	}
 }
 
+// A small body may be a huge one.
+func TestBulkThatUnpacksToTooMuch(t *testing.T) {
+	r := newRig(t, disk.Options{}, nil)
+	f := r.filter.(*enqueuer)
+	f.mostInflated = 1 << 20
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write(bytes.Repeat([]byte("{\"delete\":{\"_id\":\"8\"}}\n"), 50000))
+	_ = z.Close()
+	if status, body := r.ask("POST", "/a/_bulk", zipped.String(), "Content-Encoding", "gzip"); status != 413 || !strings.Contains(body, "over 1048576 bytes when it is unpacked") {
+		t.Errorf("%d %s", status, body)
+	}
+	if s := f.queue.Stats(); s.Put != 0 {
+		t.Errorf("%d messages in the queue", s.Put)
+	}
+}
+
 // What a node refuses as a whole is refused before any of it is in the queue.
 func TestBulkThatNodesRefuse(t *testing.T) {
 	r := newRig(t, disk.Options{}, func(c *QueueConfig) { c.MaxBytes = 1 << 10 })

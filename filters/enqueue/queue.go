@@ -48,8 +48,9 @@ var keptFields = []string{"content-type", "content-encoding", "x-opaque-id", "us
 
 // enqueuer puts requests into a queue.
 type enqueuer struct {
-	config QueueConfig
-	fields []string // in small letters
+	config       QueueConfig
+	fields       []string // in small letters
+	mostInflated int64
 	outbox
 }
 
@@ -68,7 +69,7 @@ func Queue() flows.Factory[QueueConfig] {
 			return QueueConfig{Answer: "done", MaxBytes: 1 << 20, Wait: conf.Duration(5 * time.Second)}
 		},
 		Build: func(b *flows.Builder, c QueueConfig) flows.Filter {
-			f := &enqueuer{config: c, fields: keptFields}
+			f := &enqueuer{config: c, fields: keptFields, mostInflated: mostInflated}
 			for _, name := range c.RequestHeaders {
 				switch {
 				case !wire.ValidToken([]byte(name)):

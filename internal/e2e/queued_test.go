@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,5 +91,56 @@ func TestKillLosesNoQueuedWrite(t *testing.T) {
 		if taken < 100 {
 			t.Errorf("round %d: only %d writes were taken: the test shows little", round, taken)
 		}
+	}
+}
+
+// The memory of a request is used for others as soon as it is answered. Each of many bulks at once has a marker of its own and
+// a length of its own, and what is stored has one marker only (valyala/fasthttp#325, #576).
+func TestQueuedWritesDoNotMix(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	s := newSite(t, c.URL())
+	s.write("gateway.yml", fmt.Sprintf(queuedConfig, s.addr, c.URL()))
+	g := s.start()
+	const clients, each = 20, 50
+	text := func(n int) string { return strings.Repeat(fmt.Sprintf("m%04d", n), 1+n%400) }
+	var work sync.WaitGroup
+	for client := range clients {
+		work.Go(func() {
+			for i := range each {
+				n := client*each + i
+				body := fmt.Sprintf("{\"create\":{\"_id\":\"%d\"}}\n{\"n\":%d,\"text\":%q}\n", n, n, text(n))
+				a, err := g.ask(t.Context(), http.MethodPost, g.url+"/mixed/_bulk", body)
+				if err != nil || a.status != http.StatusOK || !strings.Contains(string(a.body), fmt.Sprintf(`"_id":"%d"`, n)) {
+					t.Errorf("bulk %d: %v, status %d: %.200s", n, err, a.status, a.body)
+				}
+			}
+		})
+	}
+	work.Wait()
+	g.awaitEmptyQueue()
+	client := newClient(t)
+	must(t, client, http.MethodPost, c.URL()+"/mixed/_refresh", "")
+	var found struct {
+		Hits struct {
+			Hits []struct {
+				ID     string `json:"_id"`
+				Source struct {
+					N    int
+					Text string
+				} `json:"_source"`
+			}
+		}
+	}
+	a := must(t, client, http.MethodPost, c.URL()+"/mixed/_search", `{"size":10000}`)
+	if err := json.Unmarshal(a.body, &found); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range found.Hits.Hits {
+		if h.ID != strconv.Itoa(h.Source.N) || h.Source.Text != text(h.Source.N) {
+			t.Errorf("document %s is number %d with the text %.40q of %d bytes", h.ID, h.Source.N, h.Source.Text, len(h.Source.Text))
+		}
+	}
+	if n := len(found.Hits.Hits); n != clients*each {
+		t.Errorf("%d documents are stored, want %d", n, clients*each)
 	}
 }
