@@ -36,15 +36,17 @@ var troubles = []trouble{
 		"pause", func(_ context.Context, n *searchnode.Node) error { return n.Pause() },
 		func(_ context.Context, n *searchnode.Node) error { return n.Resume() },
 	},
-	{"stop", func(_ context.Context, n *searchnode.Node) error { return n.Stop() }, restart},
+	rollingRestart,
 }
+
+var rollingRestart = trouble{"stop", func(_ context.Context, n *searchnode.Node) error { return n.Stop() }, restart}
 
 func restart(ctx context.Context, n *searchnode.Node) error { return n.Start(ctx) }
 
 // Nodes of a real cluster fail in turn, under a load of searches that only the node asked answers, of documents without an
 // id, and of elasticsearch-py's bulk helper. No search fails or takes more than three seconds, no bulk fails, no document is
 // there twice, no other node is taken out, and the load comes back to each node. In CI each node has one trouble; in a soak
-// each has all, and each time the shares are waited for.
+// each has all, each time the shares are waited for, and a rolling restart ends it.
 func TestNodesFailInTurn(t *testing.T) {
 	c := searchtest.ForTest(t, searchnode.Elasticsearch7, 3)
 	client := newClient(t)
@@ -85,6 +87,14 @@ func TestNodesFailInTurn(t *testing.T) {
 				awaitShares(t, g, c)
 			}
 		}
+	}
+
+	if rounds > 1 { // a rolling restart: the next node goes as soon as the cluster is green again
+		for i := range c.Nodes() {
+			t.Logf("%s %s: rolling restart", time.Now().Format("15:04:05"), c.Node(i).URL())
+			disturb(t, c, g, c.Node(i), rollingRestart, searches)
+		}
+		awaitShares(t, g, c)
 	}
 
 	checkShots(t, searches.stop(), every)
