@@ -137,6 +137,9 @@ func (e *Entry) left(now time.Time) time.Duration {
 	return left
 }
 
+// turned tells whether the moment has come at which the answer may change with the clock.
+func (e *Entry) turned(now time.Time) bool { return !e.until.IsZero() && !now.Before(e.until) }
+
 // clockSkew is by how much the clocks of gateway and nodes may differ where an answer is said to change at full times only.
 const clockSkew = 30 * time.Second
 

@@ -340,7 +340,7 @@ func (l *lookup) learn(x *flows.Exchange, t *ticket) {
 
 // proven tells whether e may be given although its time is over, because nothing has changed.
 func (l *lookup) proven(e *Entry, now time.Time) bool {
-	return !e.timed && e.age(now) < l.proof.ProvenTTL.Std() && (e.until.IsZero() || now.Before(e.until)) && e.stamp.Proven(now)
+	return !e.timed && e.age(now) < l.proof.ProvenTTL.Std() && !e.turned(now) && e.stamp.Proven(now)
 }
 
 // hit answers x with e.

@@ -89,6 +89,29 @@ func TestRoundedNow(t *testing.T) {
 	}
 }
 
+// No window behind its time lets an answer be given when its rounding has changed.
+func TestRoundedNowIsNeverStale(t *testing.T) {
+	stale(t, "rounded_now: still, stale_while_revalidate: 1h, stale_if_error: 1h", func(t *testing.T, r *rig) {
+		<-time.After(7 * time.Minute)
+		ask := func() *flows.Exchange { return r.ask("/i/_search", sinceTheHour) }
+		ask()
+		<-time.After(5 * time.Minute)
+		if x := ask(); answeredBy(t, x) != 1 || !strings.HasSuffix(field(x, "cache-status"), "detail=stale-while-revalidate") {
+			t.Errorf("before the quarter of the hour: %s %s", bodyOf(x), field(x, "cache-status"))
+		}
+		synctest.Wait()
+		<-time.After(5 * time.Minute)
+		if x := ask(); answeredBy(t, x) != 3 || x.Trace.Outcome != flows.Upstream {
+			t.Errorf("after it: %s %s", bodyOf(x), field(x, "cache-status"))
+		}
+		<-time.After(15 * time.Minute)
+		r.node = func(x *flows.Exchange, _ int64) error { reply(x, 503, `{"error":{}}`); return nil }
+		if x := ask(); x.Response.Status != 503 {
+			t.Errorf("after the next, while the cluster fails: %s %s", bodyOf(x), field(x, "cache-status"))
+		}
+	})
+}
+
 // A clock that is a little wrong makes answers wrong for a little.
 func TestRoundedNowOfAWrongClock(t *testing.T) {
 	const nowTTL = 10 * time.Second

@@ -72,9 +72,9 @@ func (l *lookup) renewsAhead(e *Entry, now time.Time) bool {
 	return l.stale.ahead > 0 && 0 < left && left <= l.stale.ahead && e.hits.Load() >= hotHits && !l.proven(e, now)
 }
 
-// mayGive tells whether e may be given within a window behind its time.
+// mayGive tells whether e may be given within a window behind its time. From when its rounding of now changes on it is never given.
 func (l *lookup) mayGive(t *ticket, e *Entry, now time.Time, window time.Duration) bool {
-	return window > 0 && !l.outdated(e, e.age(now)) && e.left(now) > -window && !t.verdict.Refresh &&
+	return window > 0 && !e.turned(now) && !l.outdated(e, e.age(now)) && e.left(now) > -window && !t.verdict.Refresh &&
 		(t.verdict.MaxAge < 0 || e.age(now) <= t.verdict.MaxAge)
 }
 
