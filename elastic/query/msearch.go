@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/url"
 	"slices"
+	"strconv"
 )
 
 // maxSearches is how many searches of one _msearch are looked at. The largest dashboards have some fifty panels.
@@ -254,6 +255,22 @@ func CutItem(item []byte) (front, end []byte, ok bool) {
 		}
 	}
 	return front, itemEnd[len(itemEnd)-1:], true
+}
+
+// ItemStatus returns the status of an item of a _msearch, or 0 if it has none that can be read, or several.
+func ItemStatus(item []byte) int {
+	status, statuses := 0, 0
+	_, ok := eachMember(item, skipSpace(item, 0), func(name, value []byte) bool {
+		if string(name) == "status" {
+			statuses++
+			status, _ = strconv.Atoi(string(value)) // nodes write three digits
+		}
+		return true
+	})
+	if !ok || statuses != 1 {
+		return 0
+	}
+	return status
 }
 
 // AppendItem appends the answer of a _search to dst as an item of a _msearch. It returns false, and dst as it was, if that

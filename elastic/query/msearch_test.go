@@ -165,3 +165,21 @@ func FuzzSplit(f *testing.F) {
 		}
 	})
 }
+
+func TestItemStatus(t *testing.T) {
+	f := func(item string, want int) {
+		t.Helper()
+		if got := ItemStatus([]byte(item)); got != want {
+			t.Errorf("%s: %d, want %d", item, got, want)
+		}
+	}
+	f(`{"error":{"type":"index_not_found_exception","status":400},"status":404}`, 404)
+	f(` { "status" : 403 , "error" : "no" } `, 403)
+	f(`{"took":1,"status":200}`, 200)
+	f(`{"status":403,"status":200}`, 0)
+	f(`{"error":{"status":404}}`, 0)
+	f(`{"status":"404"}`, 0)
+	f(`{"status":404`, 0)
+	f(`[404]`, 0)
+	f(``, 0)
+}

@@ -32,9 +32,10 @@ type multi struct {
 type item struct {
 	wanted
 	index []byte // as a path spells it
-	same  int    // the first item with the same key, or this one
+	same  int    // the first item that is alike in what is not in the key too, or this one
 
 	answer []byte  // its answer as it came, for those without an entry
+	status int     // of an answer that is no success, if the node was heard
 	flight *flight // which it leads or waits for
 	leads  bool
 	from   origin
@@ -109,7 +110,10 @@ func (l *lookup) judgeMulti(x *flows.Exchange, t *ticket) (m *multi, why query.R
 	r := query.Request{API: "search", Method: x.Request.Method, Header: &m.header}
 	t.caller(x, l.options.ByAddress, &r)
 	m.items = make([]item, len(m.searches.List))
-	first := map[query.Key]int{}
+	// What is not in the key changes no complete answer, but others: who lets an answer be partial is not the same as who
+	// does not.
+	type likeness struct{ key, dropped query.Key }
+	first := map[likeness]int{}
 	keys := 0
 	for i := range m.items {
 		s, it := &m.searches.List[i], &m.items[i]
@@ -128,10 +132,11 @@ func (l *lookup) judgeMulti(x *flows.Exchange, t *ticket) (m *multi, why query.R
 		it.key = t.scoped(it.key, l.flow, x.Trace.Flow)
 		keys++
 		t.verdict = it.verdict // what the header says is the same for all
-		if same, ok := first[it.key]; ok {
+		like := likeness{it.key, it.verdict.Dropped}
+		if same, ok := first[like]; ok {
 			it.same = same
 		} else {
-			first[it.key] = i
+			first[like] = i
 		}
 	}
 	if keys == 0 {
@@ -246,13 +251,28 @@ func (l *lookup) joinMulti(t *ticket, m *multi) {
 		if it.verdict.Refresh {
 			j.maxAge = 0
 		}
-		it.flight, it.leads = l.shared.flights.join(&it.key, time.Now(), j)
+		f, lead := l.shared.flights.join(&it.key, time.Now(), j)
+		if f != nil && !lead && m.leads(f) { // for another search of the request, which is sent together with this one
+			l.shared.flights.leave(f)
+			continue
+		}
+		it.flight, it.leads = f, lead
 		if it.leads && l.lookUp(t, it, time.Now()) { // another flight has landed meanwhile
 			it.flight.entry = it.entry
 			l.shared.flights.land(it.flight, time.Now(), false)
 			it.flight, it.leads = nil, false
 		}
 	}
+}
+
+// leads tells whether m leads f.
+func (m *multi) leads(f *flight) bool {
+	for i := range m.items {
+		if it := &m.items[i]; it.leads && it.flight == f {
+			return true
+		}
+	}
+	return false
 }
 
 // callMulti sends the items that are to be asked for. It tells whether the answer of next is the answer to the whole request.
@@ -278,6 +298,9 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	t.multi, t.why = m, reasonNotOffered
 	err = l.call(x, next, t)
 	t.multi = nil
+	if x.Trace.Outcome == flows.Upstream && err == nil {
+		l.forgetRefused(x, m)
+	}
 	switch {
 	case err != nil || !x.Response.Answered():
 		t.why = reasonUnanswered
@@ -304,6 +327,16 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	return true, err
 }
 
+// forgetRefused ends what is kept for the searches that the node has refused, each by itself or all.
+func (l *lookup) forgetRefused(x *flows.Exchange, m *multi) {
+	for _, i := range m.asked {
+		it := &m.items[i]
+		if it.verdict.Bypass == "" && l.refused(max(x.Response.Status, it.status)) {
+			l.shared.forget(&it.key)
+		}
+	}
+}
+
 // takeApart gives the asked items their answers.
 func (m *multi) takeApart(x *flows.Exchange) bool {
 	body, err := x.Response.Body.Bytes(maxMerged)
@@ -324,9 +357,6 @@ func (m *multi) takeApart(x *flows.Exchange) bool {
 // error only if the answer cannot be given to the client either.
 func (k *storing) offerMulti(x *flows.Exchange, t *ticket) (query.Reason, error) {
 	m, most := t.multi, k.limit(t)
-	if x.Response.Header.Has("warning") && x.Response.Status == 200 {
-		return reasonWarning, nil // nobody knows about which search
-	}
 	body, why, err := k.answer(x, t, min(maxMerged, most*int64(len(m.asked))))
 	if why != "" || err != nil {
 		return why, err
@@ -352,7 +382,10 @@ func (k *storing) offerItem(x *flows.Exchange, t *ticket, n int, answer []byte, 
 	front, end, ok := query.CutItem(answer)
 	switch {
 	case !ok:
+		it.status = query.ItemStatus(answer)
 		return query.ReasonStatus
+	case x.Response.Header.Has("warning"):
+		return reasonWarning // nobody knows about which search
 	case int64(len(front)) >= most:
 		return reasonTooLarge
 	}

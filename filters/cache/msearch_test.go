@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/elastic/query"
 	"weir/flows"
 )
 
@@ -164,6 +165,100 @@ func TestMultiSearchAsksOnceForWhatItHasTwice(t *testing.T) {
 	if want := lines(head, `{"size":1}`, head, `{"size":2}`); sent[0] != want {
 		t.Errorf("sent %q, want %q", sent[0], want)
 	}
+}
+
+// Searches that differ in what changes no complete answer are each asked for, since the answer to one may be incomplete on its
+// account. A complete one is there for both.
+func TestMultiSearchSharesNoIncompleteAnswer(t *testing.T) {
+	f := func(target string, hasty, patient [2]string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, short)
+			node := multiNode(nil)
+			r.node = func(x *flows.Exchange, call int64) error {
+				<-time.After(time.Second)
+				if err := node(x, call); err != nil {
+					return err
+				}
+				body, _ := x.Request.Body.Bytes(1 << 20)
+				answer := []byte(bodyOf(x))
+				if bytes.HasPrefix(body, []byte(lines(hasty[:]...))) {
+					answer = bytes.Replace(answer, []byte(`"timed_out":false`), []byte(`"timed_out":true`), 1)
+				}
+				x.Response.Body.Replace(answer)
+				return nil
+			}
+			body := lines(hasty[0], hasty[1], patient[0], patient[1], hasty[0], hasty[1])
+			x := r.ask(target, body)
+			got := items(t, x)
+			if len(got) != 3 || !strings.Contains(got[0], `"timed_out":true`) || strings.Contains(got[1], `"timed_out":true`) || got[2] != got[0] {
+				t.Errorf("%s: got %q", body, got)
+			}
+			r.wantCalls(1)
+			wantHit(t, r.ask(target, body))
+			if n := r.shared().flights.count(); n != 0 {
+				t.Errorf("%d flights are left", n)
+			}
+
+			// Nobody but its client waits for the request: when that leaves, it ends.
+			r.shared().purge(func(query.Key, *Entry) bool { return true })
+			left := request(target, body)
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = r.serve("main", left) })
+			synctest.Wait()
+			if n := r.shared().flights.waiting.Load(); n != 0 {
+				t.Errorf("%d wait, want none: it is one request", n)
+			}
+			wg.Wait()
+		})
+	}
+	f("/_msearch", [2]string{head, `{"size":0,"timeout":"1ms"}`}, [2]string{head, `{"size":0}`})
+	f("/_msearch", [2]string{`{"index":"i","allow_partial_search_results":true}`, `{"size":0}`},
+		[2]string{`{"index":"i","allow_partial_search_results":false}`, `{"size":0}`})
+	f("/i/_msearch?timeout=1ms", [2]string{`{"preference":"a"}`, `{"size":0}`}, [2]string{`{"preference":"b"}`, `{"size":0}`})
+}
+
+// What the node refuses a _msearch, as a whole or in one item, is not given from the store to a search either.
+func TestMultiSearchRefusalEndsWhatIsKept(t *testing.T) {
+	f := func(settings string, status int, answer string, ends, staysItem bool) {
+		t.Helper()
+		stale(t, settings, func(t *testing.T, r *rig) {
+			node := multiNode(nil)
+			r.node = node
+			one, two := `{"size":1}`, `{"size":2}`
+			r.ask("/i/_search", one)
+			r.ask("/i/_search", two)
+			r.node = func(x *flows.Exchange, _ int64) error {
+				reply(x, status, answer)
+				x.Response.Header.AddString("Warning", `299 Elasticsearch "deprecated"`)
+				return nil
+			}
+			r.ask("/_msearch", lines(head, one, head, two), "Cache-Control", "no-cache")
+			r.node = node
+			if hit := r.ask("/i/_search", one).Trace.Outcome == flows.Hit; hit == ends {
+				t.Errorf("%d %s: the stored answer is given: %t", status, answer, hit)
+			}
+			if hit := r.ask("/i/_search", two).Trace.Outcome == flows.Hit; hit != staysItem {
+				t.Errorf("%d %s: the stored answer to the second is given: %t", status, answer, hit)
+			}
+		})
+	}
+	const good = `{"took":1,"timed_out":false,"_shards":{"total":2,"successful":2,"failed":0},"hits":{"hits":[]},"status":200}`
+	item := func(end string) string {
+		return `{"took":1,"responses":[{"error":{"type":"e"}` + end + `},` + good + `]}`
+	}
+	for _, status := range []int{401, 403, 404} {
+		f("", 200, item(fmt.Sprintf(`,"status":%d`, status)), true, true)
+		f("", status, `{"error":{}}`, true, false)
+	}
+	f("", 200, item(`,"status":503`), false, true)
+	f("", 200, item(`,"status":429`), false, true)
+	f("", 200, item(``), false, true)
+	f("", 503, `{"error":{}}`, false, true)
+	f("", 429, `{"error":{}}`, false, true)
+	f("identity: shared", 200, item(`,"status":403`), false, true)
+	f("identity: shared", 200, item(`,"status":404`), true, true)
+	f("identity: shared", 403, `{"error":{}}`, false, true)
 }
 
 func TestMultiSearchKeepsNoFailures(t *testing.T) {
