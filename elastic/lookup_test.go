@@ -342,3 +342,29 @@ func TestRolesAndZones(t *testing.T) {
 	f(shares([][]string{data, data, data, data}, zones, "", "POST", search), even)
 	f(shares([][]string{data, data, data, data}, []string{"a", "b", "b", "b"}, ", balance: {zone: a}", "POST", search), func(n []int) bool { return n[0] < 36 })
 }
+
+// A configured node whose id is not known, because a proxy refuses to say it, takes turns with those that the cluster lists.
+func TestNodeOfUnknownIDIsAnOrdinaryOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		es := estest.New(t, estest.Options{InMemory: true, Nodes: 2})
+		es.Inject(estest.Fault{Path: "/_nodes/_local/http", Status: 403})
+		within(t, es, ", endpoint: 'http://10.0.0.1:9200'", Deps{Dial: es.Dial}, nil, func(t *testing.T, es *estest.Cluster, k *Cluster, _ *logBuffer) {
+			<-time.After(5 * time.Minute)
+			wantNodes(t, k, "10.0.0.1:9200", "10.0.0.2:9200")
+			for range 100 {
+				if status, err := send(k, "GET", "/_search", ""); err != nil || status != 200 {
+					t.Fatalf("%d, %v", status, err)
+				}
+			}
+			var shares [2]int
+			for _, c := range es.Calls() {
+				if c.Path == "/_search" {
+					shares[c.Node]++
+				}
+			}
+			if shares[0] < 20 || shares[1] < 20 {
+				t.Errorf("searches of each node: %v", shares)
+			}
+		})
+	})
+}

@@ -70,16 +70,13 @@ func (k *Cluster) describe(members []*member, list []listed) {
 		}
 	}
 	for _, m := range members {
-		id := m.Node.id.Load()
-		if id == nil {
-			continue
+		l := listed{} // an ordinary node, if the list does not tell which one it is
+		if id := m.Node.id.Load(); id != nil {
+			if i := slices.IndexFunc(list, func(l listed) bool { return l.id == *id }); i >= 0 {
+				l = list[i]
+				m.Node.title.Store(&l.name)
+			}
 		}
-		i := slices.IndexFunc(list, func(l listed) bool { return l.id == *id })
-		if i < 0 {
-			continue
-		}
-		l := list[i]
-		m.Node.title.Store(&l.name)
 		read, other := 1, 0
 		switch {
 		case l.old():
