@@ -200,6 +200,9 @@ func (t *Tracker) changed(names []string, visible bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	until := t.at(time.Now()) + int64(Settle)
+	if !visible {
+		t.unseen = until
+	}
 	count := func(s *Scope) {
 		s.version.Add(1)
 		if !visible {
@@ -210,10 +213,9 @@ func (t *Tracker) changed(names []string, visible bool) {
 	if names == nil {
 		for _, s := range t.scopes {
 			count(s)
-			s.names = nil // an alias may have been moved, and what is written next may be written behind it
+			t.forget(s) // an alias may have been moved, and what is written next may be written behind it
 		}
 		t.shaped++
-		clear(t.byName)
 		return
 	}
 	for _, name := range names {

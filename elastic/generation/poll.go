@@ -57,13 +57,14 @@ func (t *Tracker) run(ctx context.Context) {
 	}
 }
 
-// longWait is how long run sleeps when nothing is due; a new scope wakes it.
+// longWait is how long run sleeps when nothing is due; a scope that is new or no longer idle wakes it.
 const longWait = time.Hour
 
 // round polls what is due, and returns the time until something is again.
 func (t *Tracker) round(ctx context.Context) time.Duration {
 	began := t.at(time.Now())
 	t.mu.Lock()
+	shaped := t.shaped // what is learned from here on may be what was so before a change that is seen later
 	var due []*Scope
 	for _, s := range t.scopes {
 		// What is due soon is polled along, so that rounds do not multiply.
@@ -84,7 +85,7 @@ func (t *Tracker) round(ctx context.Context) time.Duration {
 			}
 		} else {
 			for _, s := range due {
-				t.poll(ctx, client, s)
+				t.poll(ctx, client, s, shaped)
 			}
 		}
 	}
@@ -93,8 +94,13 @@ func (t *Tracker) round(ctx context.Context) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.scopes {
-		if s.wanted(now) {
+		switch {
+		case s.wanted(now):
+			s.idle = false
 			wait = min(wait, max(time.Duration(s.due-now), time.Millisecond))
+		case s.polled():
+			s.idle = true
+			t.forget(s)
 		}
 	}
 	return wait
@@ -105,19 +111,20 @@ func (s *Scope) wanted(now int64) bool {
 	return s.polled() && now-s.used.Load() < int64(max(idleAfter, 4*s.key.every))
 }
 
-// lapse notes that the state of a scope could not be learned. What was proven before stays so until it is too long ago.
+// lapse notes that the state of a scope could not be learned. What was proven before stays so until it is too long ago; what
+// it stood for may not be so any more.
 func (t *Tracker) lapse(s *Scope) {
 	t.metrics.failed.Inc()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.due = t.at(time.Now()) + int64(s.key.every)
+	t.forget(s)
 }
 
 // unprove notes that polls have nothing to say of a scope any more. If they had, that is a change: what was found before is
 // not there, or moves by itself. t.mu is held.
 func (t *Tracker) unprove(s *Scope) (changed bool) {
-	s.names = nil
-	clear(t.byName)
+	t.forget(s)
 	if s.proven.Swap(0) == 0 {
 		return false
 	}
@@ -131,12 +138,10 @@ func (t *Tracker) refused(ctx context.Context, what string, err error) {
 	}
 }
 
-// poll learns the state of a scope.
-func (t *Tracker) poll(ctx context.Context, client Client, s *Scope) {
+// poll learns the state of a scope. shaped is how many changes of what expressions stand for had been seen before the metadata
+// was looked at.
+func (t *Tracker) poll(ctx context.Context, client Client, s *Scope, shaped uint64) {
 	began := t.at(time.Now())
-	t.mu.Lock()
-	shaped := t.shaped
-	t.mu.Unlock()
 	fresh, names, moves, err := t.read(ctx, client, s)
 	if err != nil {
 		t.refused(ctx, "the counters of "+s.key.index, err)
@@ -263,8 +268,8 @@ func sum(h hash.Hash) (out token) {
 	return out
 }
 
-// look learns which indices there are, the versions of their mappings, settings and aliases, and the filters of aliases, when
-// the version of the cluster's state says that something changed.
+// look learns which indices there are, the versions of their mappings, settings and aliases, the data streams, and the filters
+// of aliases, when the version of the cluster's state says that something changed.
 func (t *Tracker) look(ctx context.Context, client Client) error {
 	var version struct {
 		Version *int64 `json:"version"`
@@ -290,15 +295,23 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 				Settings int64 `json:"settings_version"`
 				Aliases  int64 `json:"aliases_version"`
 			} `json:"indices"`
+			DataStreams any `json:"data_stream"`
 		} `json:"metadata"`
 	}
-	const filter = "metadata.indices.*.mapping_version,metadata.indices.*.settings_version,metadata.indices.*.aliases_version"
+	const filter = "metadata.indices.*.mapping_version,metadata.indices.*.settings_version,metadata.indices.*.aliases_version," +
+		"metadata.data_stream"
 	if err := get(ctx, client, "/_cluster/state/metadata?filter_path="+filter, &meta); err != nil {
 		return err
 	}
 	known := make(map[string]string, len(meta.Metadata.Indices))
-	for name, ix := range meta.Metadata.Indices {
+	shape := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(meta.Metadata.Indices)) {
+		ix := meta.Metadata.Indices[name]
 		known[name] = fmt.Sprint(ix.Mapping, " ", ix.Settings, " ", ix.Aliases)
+		fmt.Fprintf(shape, "%q %d\n", name, ix.Aliases)
+	}
+	if err := json.NewEncoder(shape).Encode(meta.Metadata.DataStreams); err != nil {
+		return fmt.Errorf("read the data streams: %w", err)
 	}
 	var aliased map[string]struct {
 		Aliases map[string]struct {
@@ -326,6 +339,12 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 	defer t.mu.Unlock()
 	t.known, t.filters, t.state = known, filters, state
 	clear(t.byName)
+	if now := sum(shape); now != t.shape {
+		t.shape = now
+		for _, s := range t.scopes {
+			t.forget(s) // an index that is known now may be behind an expression that was polled before it was there
+		}
+	}
 	return nil
 }
 

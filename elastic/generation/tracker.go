@@ -55,7 +55,7 @@ type Tracker struct {
 	metrics metrics
 	revoked atomic.Uint64 // how often rights may have been taken away
 	faults  *obs.Throttle
-	kick    chan struct{} // a scope waits for its first token
+	kick    chan struct{} // a scope waits for a poll
 	cancel  context.CancelFunc
 	ended   chan struct{}
 
@@ -66,7 +66,9 @@ type Tracker struct {
 	known   map[string]string      // concrete indices with the versions of their metadata; nil when unknown
 	filters map[string]aliasFilter // of aliases that have one
 	state   string                 // version of the cluster state that known is from
+	shape   token                  // digest of what expressions stood for in that state
 	shaped  uint64                 // changes seen of what expressions may stand for
+	unseen  int64                  // until when the last write that was seen without a refresh may be invisible to searches
 }
 
 type metrics struct {
@@ -93,8 +95,9 @@ type Scope struct {
 
 	// Guarded by the tracker's mu.
 	due   int64 // when it is to be polled
+	idle  bool  // nobody used it for so long that it is not polled
 	token token
-	names map[string]bool // what it resolved to at the last poll, nil if unknown
+	names map[string]bool // what it stands for, as polls keep it current; nil if unknown
 }
 
 // A Stamp says what was known of an index expression at some moment. The zero Stamp knows nothing.
@@ -194,6 +197,10 @@ func (t *Tracker) Stamp(index, query []byte, every time.Duration) Stamp {
 		s = t.add(key, now)
 	}
 	s.used.Store(now)
+	if s.idle {
+		s.idle, s.due = false, now
+		t.wake()
+	}
 	dirty := s.dirty.Load()
 	return Stamp{
 		scope: s, began: t.began, version: s.version.Load(), revoked: t.revoked.Load(), tokened: s.proven.Load() > 0,
@@ -232,15 +239,29 @@ func (t *Tracker) add(key scopeKey, now int64) *Scope {
 	if len(s.parts) == 0 {
 		s.parts = []string{"*"}
 	}
+	s.dirty.Store(t.unseen) // nobody knows whether the write was to what it stands for
 	t.scopes[key] = s
 	clear(t.byName)
 	if s.polled() {
-		select {
-		case t.kick <- struct{}{}:
-		default:
-		}
+		t.wake()
 	}
 	return s
+}
+
+// wake makes run look at once what is due.
+func (t *Tracker) wake() {
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}
+
+// forget drops what the scope was known to stand for, so that every write concerns it. t.mu is held.
+func (t *Tracker) forget(s *Scope) {
+	if s.names != nil {
+		s.names = nil
+		clear(t.byName)
+	}
 }
 
 // drop forgets the scope that was not used for longest. Nothing will notice its changes, so that it counts as changed. t.mu

@@ -422,15 +422,9 @@ func TestWritesBehindAnAliasThatWasMoved(t *testing.T) {
 			r.do("PUT", "/b", `{}`)
 			r.stamp("al")
 			wait(time.Millisecond)
-			note := func(method, target, answer string) {
-				var c api.Call
-				path, query, _ := strings.Cut(target, "?")
-				api.Classify(&c, []byte(method), []byte(path), []byte(query))
-				r.tracker.Note(&Write{Call: &c, Method: []byte(method), Query: []byte(query), Status: 200, Answer: []byte(answer)})
-			}
 			move := func() {
 				r.do("POST", "/_aliases", `{"actions":[{"remove":{"index":"a","alias":"al"}},{"add":{"index":"b","alias":"al"}}]}`)
-				note("POST", "/_aliases", `{"acknowledged":true}`)
+				r.note("POST", "/_aliases", `{"acknowledged":true}`)
 			}
 			if during { // a poll that has asked before and gets its answer after
 				r.during.Store(&move)
@@ -439,12 +433,75 @@ func TestWritesBehindAnAliasThatWasMoved(t *testing.T) {
 				move()
 			}
 			s := r.stamp("al")
-			note("PUT", "/b/_doc/1?refresh=true", `{"_index":"b","result":"created"}`)
+			r.note("PUT", "/b/_doc/1?refresh=true", `{"_index":"b","result":"created"}`)
 			if !s.Changed() {
 				t.Errorf("a write to the index behind the alias was not seen; moved during a poll: %t", during)
 			}
 		})
 	}
+}
+
+// note tells the tracker of a call that it saw.
+func (r *rig) note(method, target, answer string) {
+	var c api.Call
+	path, query, _ := strings.Cut(target, "?")
+	api.Classify(&c, []byte(method), []byte(path), []byte(query))
+	r.tracker.Note(&Write{Call: &c, Method: []byte(method), Query: []byte(query), Status: 200, Answer: []byte(answer)})
+}
+
+// What an expression stands for may change while it is not polled, and then a write to any index may concern it.
+func TestWritesBehindAnExpressionThatIsNotPolled(t *testing.T) {
+	f := func(name string, change func(r *rig)) {
+		t.Helper()
+		inBubble(t, func(r *rig) {
+			r.do("PUT", "/a-1", `{"aliases":{"al":{}}}`)
+			r.do("PUT", "/b", `{}`)
+			r.proven("al")
+			change(r)
+			s := r.stamp("al")
+			r.note("PUT", "/b/_doc/1?refresh=true", `{"_index":"b","result":"created"}`)
+			if !s.Changed() {
+				t.Errorf("%s: a write to the index behind the alias was not seen", name)
+			}
+			wait(2 * every)
+			if s = r.stamp("al"); !s.Proven(time.Now()) {
+				t.Errorf("%s: the alias is not polled", name)
+			}
+		})
+	}
+	move := func(r *rig) {
+		r.do("POST", "/_aliases", `{"actions":[{"remove":{"index":"a-1","alias":"al"}},{"add":{"index":"b","alias":"al"}}]}`)
+	}
+	f("moved while nobody asked", func(r *rig) {
+		wait(2 * idleAfter)
+		move(r)
+	})
+	f("known to the poll of another expression", func(r *rig) {
+		wait(every / 2)
+		r.proven("a-1")
+		wait(3 * every / 4)
+		r.do("PUT", "/a-2", `{}`)
+		move(r)
+		wait(every / 2)
+	})
+	f("moved while the cluster was out of reach", func(r *rig) {
+		r.down.Store(true)
+		wait(3 * every / 2)
+		move(r)
+		r.down.Store(false)
+	})
+}
+
+func TestExpressionsThatAreAskedForAgainArePolled(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.do("PUT", "/a", `{}`)
+		old := r.proven("a")
+		wait(2 * idleAfter)
+		if old.Proven(time.Now()) {
+			t.Fatal("a poll of minutes ago proves something")
+		}
+		r.proven("a")
+	})
 }
 
 func TestWritesWithoutRefreshLeaveIndicesUnsettled(t *testing.T) {
@@ -458,7 +515,10 @@ func TestWritesWithoutRefreshLeaveIndicesUnsettled(t *testing.T) {
 			if got := r.stamp("a").Dirty(); got != want {
 				t.Errorf("%s: dirty is %v", query, got)
 			}
-			if wait(Settle); r.stamp("a").Dirty() {
+			if got := r.stamp("a*").Dirty(); got != want {
+				t.Errorf("%s: dirty is %v of an expression that is new", query, got)
+			}
+			if wait(Settle); r.stamp("a").Dirty() || r.stamp("a*").Dirty() || r.stamp("*").Dirty() {
 				t.Errorf("%s: dirty after it had time to refresh", query)
 			}
 		})
