@@ -75,6 +75,7 @@ type Cluster struct {
 	clientHost bool
 	picker     *balance.Picker[*node]
 	budget     budget // of retries
+	uploads    uploads
 	metrics    *clusterMetrics
 
 	uuid    atomic.Pointer[string]

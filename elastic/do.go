@@ -67,6 +67,12 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 	defer func() { r.Target = target }()
 	k.budget.inFlight.Add(1)
 	defer func() { k.budget.leave(r.spent) }()
+	if r.Stream != nil && r.StreamLength != 0 {
+		if err := k.uploads.begin(k, r); err != nil {
+			return k.failure(r, err)
+		}
+		defer k.uploads.end(k)
+	}
 	m, err := k.first(r)
 	if err != nil {
 		return k.failure(r, err)
@@ -103,16 +109,21 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 
 // first chooses the node of the first attempt, and waits for one while all are full.
 func (k *Cluster) first(r *Call) (*member, error) {
-	a := balance.Ask{Class: r.Class, Caller: r.Caller, Wait: k.options.WaitTimeout}
-	if !r.Deadline.IsZero() {
-		a.Wait = min(a.Wait, r.Deadline.Sub(k.deps.Now()))
-	}
+	a := balance.Ask{Class: r.Class, Caller: r.Caller, Wait: k.patience(r)}
 	if r.Cancel != nil {
 		a.Cancel = r.Cancel
 	}
 	m, queued, err := k.picker.Acquire(a)
-	r.Queued = queued
+	r.Queued += queued
 	return m, err
+}
+
+// patience is how long r may wait from now on for a place.
+func (k *Cluster) patience(r *Call) time.Duration {
+	if r.Deadline.IsZero() {
+		return k.options.WaitTimeout
+	}
+	return min(k.options.WaitTimeout, r.Deadline.Sub(k.deps.Now()))
 }
 
 // try sends r to m. It tells how the exchange goes on, and what went wrong if no answer came.

@@ -86,7 +86,7 @@ func (k *Cluster) watchNodes() {
 // watchQueue makes the numbers of the picker.
 func (k *Cluster) watchQueue() {
 	k.metrics.removes = append(k.metrics.removes,
-		k.metrics.queued.Set(func() float64 { return float64(k.picker.Waiting()) }, k.metrics.cluster, k.metrics.pool),
+		k.metrics.queued.Set(func() float64 { return float64(k.queued()) }, k.metrics.cluster, k.metrics.pool),
 		k.metrics.panic.Set(func() float64 {
 			if k.picker.Panicking() {
 				return 1
@@ -99,7 +99,7 @@ func (k *Cluster) watchQueue() {
 func (k *Cluster) Status() ClusterStatus {
 	v := k.Version()
 	s := ClusterStatus{Name: k.config.Name, Version: v.Number, Distribution: v.Distribution, Nodes: []NodeStatus{}}
-	s.Pool, s.Policy, s.Panic, s.Queued = k.options.Name, k.config.Balance.Policy, k.picker.Panicking(), k.picker.Waiting()
+	s.Pool, s.Policy, s.Panic, s.Queued = k.options.Name, k.config.Balance.Policy, k.picker.Panicking(), k.queued()
 	if k.options.Policy != "" {
 		s.Policy = k.options.Policy
 	}

@@ -87,29 +87,32 @@ func (c *conn) close() { _ = c.raw.Close() }
 // knows: one that strikes too soon is replaced when it does, which saves a timer operation in nearly every exchange.
 func (c *conn) limitRead(by int64) {
 	c.mu.Lock()
+	c.setReadBy(by)
+	c.mu.Unlock()
+}
+
+// setReadBy is limitRead for those who hold mu.
+func (c *conn) setReadBy(by int64) {
 	c.readBy = by
 	if by != 0 && (c.armedRead == 0 || by < c.armedRead) {
 		c.armRead(by)
 	}
-	c.mu.Unlock()
 }
 
 // hurry makes the time limit of reads an earlier one; 0 = as it is.
 func (c *conn) hurry(by int64) {
 	c.mu.Lock()
-	by = earlier(by, c.readBy)
+	c.setReadBy(earlier(by, c.readBy))
 	c.mu.Unlock()
-	c.limitRead(by)
 }
 
-// limitHead is limitRead for the head of the answer. It does nothing when that has been read.
-func (c *conn) limitHead(by int64) {
+// hurryHead is hurry for the sender. It does nothing when the head of the answer has been read.
+func (c *conn) hurryHead(by int64) {
 	c.mu.Lock()
-	over := c.inBody
-	c.mu.Unlock()
-	if !over {
-		c.limitRead(by)
+	if !c.inBody {
+		c.setReadBy(earlier(by, c.readBy))
 	}
+	c.mu.Unlock()
 }
 
 func (c *conn) armRead(by int64) {

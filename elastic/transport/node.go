@@ -40,7 +40,6 @@ type Node struct {
 	o       Options
 	tls     atomic.Pointer[tls.Config] // nil for plain connections
 	epoch   time.Time                  // what clock counts from
-	streams chan struct{}              // holds a token for each request whose body is a stream
 	scratch sync.Pool                  // of *scratch, held by exchanges only, so that an idle connection has no buffers
 
 	dials, dialErrors, reuses, dead, unasked, freshRetries, refused, waitTimeouts, warningsDropped atomic.Uint64
@@ -68,7 +67,6 @@ type grant struct {
 func New(o Options) *Node {
 	o = o.withDefaults()
 	n := &Node{o: o, epoch: o.Now()}
-	n.streams = make(chan struct{}, max(1, o.MaxConns*3/4))
 	n.tls.Store(o.TLS)
 	n.scratch.New = func() any { return &scratch{in: make([]byte, scratchSize)} }
 	return n
@@ -135,13 +133,6 @@ func (n *Node) Do(req *Request, resp *Response) error {
 		return &Error{Addr: n.o.Addr, Phase: Write, Err: err}
 	}
 	s.head = len(s.out)
-	if req.Stream != nil && req.StreamLength != 0 {
-		if failure := n.takeStream(req); failure != nil {
-			n.giveScratch(s)
-			return failure
-		}
-		defer func() { <-n.streams }()
-	}
 	c, failure := n.acquire(req, resp)
 	for failure == nil {
 		failure = c.exchange(req, resp, s)
@@ -162,31 +153,6 @@ func (n *Node) Do(req *Request, resp *Response) error {
 	n.giveScratch(s)
 	resp.Reset()
 	return failure
-}
-
-// takeStream waits until fewer than three quarters of the connections are taken by requests that are still coming. These
-// last as long as their senders like, and would otherwise keep all others from the node.
-func (n *Node) takeStream(req *Request) *Error {
-	select {
-	case n.streams <- struct{}{}:
-		return nil
-	default:
-	}
-	timeout, stop := n.waitTime(req, n.clock())
-	defer stop()
-	var cancelled <-chan struct{}
-	if req.Cancel != nil {
-		cancelled = req.Cancel.Done()
-	}
-	select {
-	case n.streams <- struct{}{}:
-		return nil
-	case <-timeout:
-		n.waitTimeouts.Add(1)
-		return n.failure(req, Wait, ErrWaitTimeout)
-	case <-cancelled:
-		return n.failure(req, Wait, ErrCancelled)
-	}
 }
 
 // waitTime returns a channel on which something comes when a wait that began at start is over, or nil, and its end.

@@ -578,38 +578,3 @@ func TestNothingIsLostInAStormOfCancels(t *testing.T) {
 	}
 	do(t, n, search())
 }
-
-// TestSlowRequestsLeaveConnectionsToOthers takes as many connections as requests that are still coming may have: others
-// pass, and a further one of their kind waits.
-func TestSlowRequestsLeaveConnectionsToOthers(t *testing.T) {
-	n := node(t, Options{Addr: script(t, okAnswer), MaxConns: 4, WaitTimeout: 20 * time.Millisecond})
-	var wg sync.WaitGroup
-	var ends []*io.PipeWriter
-	stream := func(i int) (*Request, *io.PipeWriter) {
-		r, w := io.Pipe()
-		return &Request{Method: []byte("POST"), Target: fmt.Append(nil, "/", i), Stream: r, StreamLength: -1}, w
-	}
-	for i := range 3 {
-		req, w := stream(i)
-		ends = append(ends, w)
-		wg.Go(func() {
-			if err := n.Do(req, &Response{}); err != nil {
-				t.Error(err)
-			}
-		})
-		eventually(t, "a connection is taken", func() bool { return n.Stats().InUse == i+1 })
-	}
-	do(t, n, get("/quick"))
-	req, w := stream(3)
-	if e := fails(t, n, req); !errors.Is(e, ErrWaitTimeout) || e.Phase != Wait || !e.Timeout {
-		t.Errorf("the fourth: %v", e)
-	}
-	_ = w.Close()
-	for _, w := range ends {
-		_ = w.Close()
-	}
-	wg.Wait()
-	req, w = stream(4)
-	_ = w.Close()
-	do(t, n, req)
-}

@@ -158,7 +158,7 @@ func (c *conn) sendLong(req *Request) {
 		if s.source {
 			c.close() // a request that ends early must not look whole, and the answer has nobody to go to
 		} else {
-			c.limitHead(c.answerBy(req, s, c.node.clock()))
+			c.hurryHead(c.answerBy(req, s, c.node.clock()))
 		}
 		c.sent <- s
 	}()
