@@ -78,8 +78,8 @@ func (b *Body) Len() int64 {
 func (b *Body) Buffered() bool { return b.stream == nil }
 
 // Bytes returns the whole body, reading it into memory first if it is a stream. It returns ErrBodyTooLarge if the body
-// is longer than limit bytes, and ErrBudget if there is no room for it; the body can then still be read as a stream if
-// its length was known.
+// is longer than limit bytes, and ErrBudget if there is no room for it. It can still be read as a stream, or tried again, after
+// ErrBudget, and after ErrBodyTooLarge if its length was known.
 func (b *Body) Bytes(limit int64) ([]byte, error) {
 	if b.stream == nil {
 		if int64(len(b.data)) > limit {
@@ -159,6 +159,8 @@ func (b *Body) readAll(limit int64) ([]byte, error) {
 				grown = min(grown, int(b.length)+1)
 			}
 			if !b.hold(int64(grown)) {
+				// What has come is not lost: the body begins with it.
+				b.stream, b.scratch = &prefetched{rest: b.stream, data: buf}, nil
 				return nil, ErrBudget
 			}
 			buf = append(make([]byte, 0, grown), buf...)
@@ -184,7 +186,7 @@ func (b *Body) readAll(limit int64) ([]byte, error) {
 
 // hold takes from the budget what a buffer of n bytes takes. Small buffers are free: each exchange keeps one.
 func (b *Body) hold(n int64) bool {
-	if n <= smallBody || b.budget == nil {
+	if n <= smallBody || n <= b.held || b.budget == nil {
 		return true
 	}
 	if !b.budget.Acquire(n - b.held) {

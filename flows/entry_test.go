@@ -503,6 +503,51 @@ func TestBufferedBodiesAreCountedAsTheyCome(t *testing.T) {
 	waitFor(t, "the memory to be given back", func() bool { return used() == 0 })
 }
 
+// A body for which memory runs out half-way is whole all the same, for whoever reads it then.
+func TestBodyOutlivesTheBudget(t *testing.T) {
+	const size = 200_000
+	want := strings.Repeat("0123456789", size/10)
+	var g *flowstest.Gateway
+	reg := testRegistry(nil)
+	flows.Register(reg, flows.Factory[struct{}]{
+		Name: "wait", Default: func() struct{} { return struct{}{} },
+		Build: func(*flows.Builder, struct{}) flows.Filter {
+			return serveFunc(func(x *flows.Exchange, _ flows.Handler) error {
+				body := &x.Request.Body
+				others := g.Budget.Limit() - g.Budget.Used() - 40_000
+				g.Budget.Acquire(others)
+				for range 2 {
+					if _, err := body.Bytes(1 << 20); err != flows.ErrBudget {
+						t.Errorf("without memory: %v", err)
+					}
+				}
+				g.Budget.Release(others)
+				var got []byte
+				var err error
+				if string(x.Request.Path) == "/bytes" {
+					got, err = body.Bytes(1 << 20)
+				} else {
+					got, err = io.ReadAll(body.Reader())
+				}
+				if err != nil || string(got) != want {
+					t.Errorf("%s: %d bytes, %v; want %d", x.Request.Path, len(got), err, size)
+				}
+				x.Reply(200, "", nil)
+				return nil
+			})
+		},
+	})
+	g = newGateway(t, flowstest.Main("{wait: {}}"), reg, nil)
+	for _, path := range []string{"/bytes", "/stream"} {
+		for _, framing := range []string{"Content-Length: 200000\n\n" + want, "Transfer-Encoding: chunked\n\n30d40\n" + want + "\n0\n\n"} {
+			c := g.Dial().Send("POST " + path + " HTTP/1.1\nHost: a\n" + framing)
+			c.Answer()
+			_ = c.Close()
+		}
+	}
+	waitFor(t, "the memory to be given back", func() bool { return g.Budget.Used() == 0 })
+}
+
 func TestAnswerOfUnknownLengthToHTTP10(t *testing.T) {
 	reg := testRegistry(nil)
 	flows.Register(reg, flows.Factory[struct{}]{

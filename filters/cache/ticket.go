@@ -155,7 +155,7 @@ func requestBody(x *flows.Exchange, limit int64) ([]byte, query.Reason, error) {
 	case !whole, err == flows.ErrBodyTooLarge:
 		return nil, query.ReasonBodySize, nil
 	case err == flows.ErrBudget && b.Len() >= 0:
-		return nil, reasonMemory, nil // nothing was read yet
+		return nil, reasonMemory, nil
 	}
 	return data, "", err
 }
