@@ -67,25 +67,26 @@ func (l *limit) appendRateLimit(dst []byte, remaining, reset int64) []byte {
 	return strconv.AppendInt(dst, reset, 10)
 }
 
-// describe returns what is told of a request that passes: how many units remain, and in how many seconds the whole burst is there
-// again or, without any left, the next request passes.
+// describe returns what is told of a request that passed: how many units remain, and in how many seconds the whole burst is there
+// again or, without any left, one more unit passes.
 func (b *budget) describe(d Decision) (remaining, reset int64) {
 	if d.Remaining == 0 {
-		return 0, max(1, seconds(time.Duration(b.interval)))
+		return 0, max(1, seconds(d.Wait))
 	}
 	return d.Remaining, seconds(b.rested(d.Remaining))
 }
 
 // addFields adds to the response what it tells of the limit that x is nearest to.
 func (f *rateLimit) addFields(x *flows.Exchange, s *scratch) {
-	nearest, least := -1, 2.0
+	nearest, least, wait := -1, 2.0, time.Duration(0)
 	for i := range s.charges {
 		c := &s.charges[i]
 		if c.Advisory {
 			continue
 		}
-		if share := float64(c.Decision.Remaining) / float64(c.Limit.burst); share < least {
-			nearest, least = i, share
+		share := float64(c.Decision.Remaining) / float64(c.Limit.burst)
+		if share < least || share == least && c.Decision.Wait > wait {
+			nearest, least, wait = i, share, c.Decision.Wait
 		}
 	}
 	if nearest < 0 {

@@ -73,3 +73,33 @@ func TestToldIsTrue(t *testing.T) {
 		}
 	})
 }
+
+// TestDebtIsTold holds that who passes and leaves a debt is told when one more request passes, also where another limit has
+// nothing left either.
+func TestDebtIsTold(t *testing.T) {
+	f := func(limits string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			g := newGateway(t, "- rate_limit: {limits: ["+limits+"]}")
+			x := exchange("GET", "/i/_count")
+			if e := g.serve(x); e != nil {
+				t.Fatal(e)
+			}
+			if got := string(x.Response.Header.Get("ratelimit")); got != `"debt";r=0;t=4` {
+				t.Errorf("%s: told %s, want that one more passes in 4 s", limits, got)
+			}
+			if e := g.serve(exchange("GET", "/i/_search")); e == nil || e.RetryAfter != 4*time.Second {
+				t.Errorf("%s: refusal %v, want one for 4 s", limits, e)
+			}
+			<-time.After(4 * time.Second)
+			if e := g.serve(exchange("GET", "/i/_search")); e != nil {
+				t.Errorf("%s: refused after waiting as told: %v", limits, e)
+			}
+		})
+	}
+	const debt = "{name: debt, rate: 2/s, burst: 4, cost: {count: 10}}"
+	f(debt)
+	f("{name: one, rate: 1/s}, " + debt)
+	f(debt + ", {name: one, rate: 1/s}")
+}

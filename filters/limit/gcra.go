@@ -52,9 +52,11 @@ func IntervalOf(units float64, per time.Duration) time.Duration {
 
 // A Decision is the answer of a limit.
 type Decision struct {
-	OK        bool
-	Wait      time.Duration // when refused: after this time the same request passes, if nothing else came in between
-	Remaining int64         // units that would still pass at once
+	OK bool
+	// Wait is the time after which, if nothing else comes in between, a refused request passes or, behind one that left nothing
+	// remaining, one more unit.
+	Wait      time.Duration
+	Remaining int64 // units that would still pass at once
 }
 
 // span returns the time that cost units take.
@@ -79,7 +81,11 @@ func (l *Limit) decide(tat, now, cost int64) (next int64, d Decision) {
 	used := rest + l.span(cost)
 	switch {
 	case used <= l.tolerance, cost > l.burst && rest == 0:
-		return now + used, Decision{OK: true, Remaining: max(l.tolerance-used, 0) / l.interval}
+		d = Decision{OK: true, Remaining: max(l.tolerance-used, 0) / l.interval}
+		if d.Remaining == 0 {
+			d.Wait = time.Duration(used + l.interval - l.tolerance)
+		}
+		return now + used, d
 	case cost > l.burst:
 		return tat, Decision{Wait: time.Duration(rest), Remaining: max(l.tolerance-rest, 0) / l.interval}
 	}

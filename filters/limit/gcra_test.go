@@ -36,22 +36,22 @@ func TestDecide(t *testing.T) {
 	// Rested: three at once, the fourth waits for one interval.
 	f(0, 500*ms, 1, 600*ms, Decision{OK: true, Remaining: 2})
 	f(600*ms, 500*ms, 1, 700*ms, Decision{OK: true, Remaining: 1})
-	f(700*ms, 500*ms, 1, 800*ms, Decision{OK: true, Remaining: 0})
+	f(700*ms, 500*ms, 1, 800*ms, Decision{OK: true, Wait: 100 * time.Millisecond})
 	f(800*ms, 500*ms, 1, 800*ms, Decision{Wait: 100 * time.Millisecond})
 	f(800*ms, 599*ms, 1, 800*ms, Decision{Wait: time.Millisecond})
-	f(800*ms, 600*ms, 1, 900*ms, Decision{OK: true})
+	f(800*ms, 600*ms, 1, 900*ms, Decision{OK: true, Wait: 100 * time.Millisecond})
 	// A unit that is half back is not there yet.
 	f(750*ms, 500*ms, 1, 750*ms, Decision{Wait: 50 * time.Millisecond})
 	f(650*ms, 500*ms, 2, 650*ms, Decision{Wait: 50 * time.Millisecond, Remaining: 1})
 	// Costs.
-	f(0, 500*ms, 3, 800*ms, Decision{OK: true})
+	f(0, 500*ms, 3, 800*ms, Decision{OK: true, Wait: 100 * time.Millisecond})
 	f(600*ms, 500*ms, 3, 600*ms, Decision{Wait: 100 * time.Millisecond, Remaining: 2})
 	// A cost above the burst passes at rest and leaves a debt.
-	f(0, 500*ms, 5, 1000*ms, Decision{OK: true})
+	f(0, 500*ms, 5, 1000*ms, Decision{OK: true, Wait: 300 * time.Millisecond})
 	f(501*ms, 500*ms, 5, 501*ms, Decision{Wait: time.Millisecond, Remaining: 2})
 	f(1000*ms, 500*ms, 1, 1000*ms, Decision{Wait: 300 * time.Millisecond})
 	// A cost beyond all measure.
-	f(0, 500*ms, math.MaxInt64, 500*ms+maxSpan, Decision{OK: true})
+	f(0, 500*ms, math.MaxInt64, 500*ms+maxSpan, Decision{OK: true, Wait: maxSpan - 200*time.Millisecond})
 }
 
 func TestNewLimit(t *testing.T) {

@@ -94,7 +94,8 @@ type RateLimitLimit struct {
 	// What is counted. request_bytes and response_bytes: bodies as they are sent, answers with their head, but of a bulk for a
 	// limit on indices the lines, not compressed; bulk_docs: the
 	// actions of a bulk and single writes, other calls count nothing; searches: searches, each of an _msearch; took: the
-	// time that the cluster says it took, or else that its answer took to come; answers of a cache take none. What is
+	// time that its answer took to come or, where an API says took, of searches, bulks, _reindex and the like, that time if it
+	// is shorter; answers of a cache take none. What is
 	// known only when the answer is there lets requests pass as long as the budget is not used up, and is charged then.
 	Unit string `conf:"unit" enum:"requests,request_bytes,response_bytes,bulk_docs,searches,took"`
 	// How much in a length of time, in the long run: 50/s, 600/m, 1/10s; of bytes 10mb/s; of took 20s/s.
@@ -728,7 +729,8 @@ func (f *rateLimit) settle(x *flows.Exchange, s *scratch, told bool) {
 		switch t := &s.taken[i]; {
 		case t.moment != after:
 		case t.limit.unit == took:
-			f.table.Bill(&t.budget.Limit, s.charges[i].Key, times(tookOf(x), t.limit.cost.of(x)))
+			c := &s.charges[i]
+			c.Decision = f.table.Bill(c.Limit, c.Key, times(tookOf(x), t.limit.cost.of(x)))
 		default:
 			s.unpaid = true
 		}

@@ -131,20 +131,28 @@ func (t *Table) shardOf(key []byte) int {
 	return int(maphash.Bytes(t.seed, key) & uint64(len(t.shards)-1))
 }
 
-// Bill charges what an admitted exchange turned out to cost, even if that leaves the key in debt.
-func (t *Table) Bill(l *Limit, key []byte, cost int64) {
-	if cost <= 0 {
-		return
-	}
+// Bill charges what an admitted exchange turned out to cost, even if that leaves the key in debt, and returns what is decided
+// about the next one whose cost is not known.
+func (t *Table) Bill(l *Limit, key []byte, cost int64) Decision {
 	s := &t.shards[t.shardOf(key)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := t.now()
-	if c := s.cells[string(key)]; c != nil {
-		c.tat = l.bill(c.tat, now, cost)
-		return
+	c := s.cells[string(key)]
+	var tat int64
+	if c != nil {
+		tat = c.tat
 	}
-	s.insert(key, l.bill(0, now, cost), now)
+	if cost > 0 {
+		tat = l.bill(tat, now, cost)
+		if c != nil {
+			c.tat = tat
+		} else {
+			s.insert(key, tat, now)
+		}
+	}
+	_, d := l.decide(tat, now, 0)
+	return d
 }
 
 // Walk calls visit with each key and the time until it has its whole burst again, one shard after the other, which is locked

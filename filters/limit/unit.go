@@ -79,20 +79,33 @@ func (u unit) price(x *flows.Exchange) (int64, moment) {
 	return 1, atOnce
 }
 
-// tookOf returns how many milliseconds a cluster worked on an exchange: what its answer says, or else how long it took to
-// come. An answer that no cluster gave took none.
+// saysTook tells whether answers of an API begin with the field took. Those of others may be documents, which say there what
+// whoever wrote them likes: GET /{index}/_source/{id}, and the lines of SQL in CSV.
+func saysTook(name string) bool {
+	switch name {
+	case "search", "search_template", "scroll", "msearch", "msearch_template", "knn_search", "fleet.search", "fleet.msearch",
+		"rollup.rollup_search", "search_application.search", "graph.explore",
+		"bulk", "monitoring.bulk", "delete_by_query", "update_by_query", "reindex":
+		return true
+	}
+	return false
+}
+
+// tookOf returns how many milliseconds a cluster worked on an exchange: what its answer says, at most how long that took to
+// come, or else the latter. An answer that no cluster gave took none.
 func tookOf(x *flows.Exchange) int64 {
 	if x.Trace.Attempts == 0 || x.Trace.Outcome == flows.Hit || x.Trace.Outcome == flows.Shared {
 		return 0
 	}
-	if x.Response.Body.Buffered() && !x.Response.Header.Has("content-encoding") {
+	measured := int64((x.Trace.Upstream + time.Millisecond - 1) / time.Millisecond)
+	if saysTook(x.Call().Name) && x.Response.Body.Buffered() && !x.Response.Header.Has("content-encoding") {
 		if body, err := x.Response.Body.Bytes(math.MaxInt64); err == nil {
 			if ms, ok := parseTook(body); ok {
-				return ms
+				return min(ms, measured)
 			}
 		}
 	}
-	return int64((x.Trace.Upstream + time.Millisecond - 1) / time.Millisecond)
+	return measured
 }
 
 // parseTook reads the field took of an answer, which is the first one of those that have it.

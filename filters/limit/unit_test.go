@@ -37,8 +37,13 @@ func TestUnits(t *testing.T) {
 	f("unit: request_bytes, rate: 1kb/h, burst: 1kb", 10, with("PUT", "/i/_doc/1", strings.Repeat("x", 100)))
 	f("unit: request_bytes, rate: 1kb/h, burst: 1kb", 20, get("/"))
 
-	f("unit: took, rate: 1s/h, burst: 1s", 4, get("/i/_search", "x-work", "1ms", "x-answer", `{"took":260,"hits":{}}`))
-	f("unit: took, rate: 1s/h, burst: 1s", 4, get("/i/_search", "x-work", "1ms", "x-answer", ` { "took" : 300 , "hits":{}}`))
+	f("unit: took, rate: 1s/h, burst: 1s", 4, get("/i/_search", "x-work", "1s", "x-answer", `{"took":260,"hits":{}}`))
+	f("unit: took, rate: 1s/h, burst: 1s", 4, get("/i/_search", "x-work", "1s", "x-answer", ` { "took" : 300 , "hits":{}}`))
+	f("unit: took, rate: 1s/h, burst: 1s", 4, with("POST", "/_bulk", docs, "x-work", "1s", "x-answer", `{"took":260,"errors":false}`))
+	// No answer is believed that says more than it took to come, and no document.
+	f("unit: took, rate: 1s/h, burst: 1s", 4, get("/i/_search", "x-work", "260ms", "x-answer", `{"took":99999999999999999999}`))
+	f("unit: took, rate: 1s/h, burst: 1s", 4, get("/i/_source/1", "x-work", "260ms", "x-answer", `{"took":0}`))
+	f("unit: took, rate: 1s/h, burst: 1s", 4, with("POST", "/_sql?format=csv", "{}", "x-work", "260ms", "x-answer", `{"took":0}`))
 	f("unit: took, rate: 1s/h, burst: 1s", 5, get("/i/_mapping", "x-work", "210ms", "x-answer", `{}`))
 	f("unit: took, rate: 1s/h, burst: 1s", 20, get("/i/_search", "x-answer", `{"took":250}`)) // no cluster was asked
 
@@ -50,9 +55,13 @@ func TestUnits(t *testing.T) {
 func TestChargedAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{key: [global], unit: took, rate: 1s/s, burst: 100ms}]}`)
-		slow := get("/i/_search", "x-work", "1ms", "x-answer", `{"took":5000}`)
-		if e := g.serve(slow(0)); e != nil {
+		slow := get("/i/_search", "x-work", "5s", "x-answer", `{"took":5000}`)
+		x := slow(0)
+		if e := g.serve(x); e != nil {
 			t.Fatalf("refused before anything was charged: %v", e)
+		}
+		if got := string(x.Response.Header.Get("ratelimit")); got != `"limit_1";r=0;t=5` {
+			t.Errorf("a search of 5 s is told %s, want that the next one passes in 5 s", got)
 		}
 		e := g.serve(slow(0))
 		if e == nil || e.RetryAfter != 5*time.Second {
