@@ -346,10 +346,10 @@ func (s *selector) describe(part []byte) string {
 		return describeAddr(part[1:], 32, networkOf6)
 	case s.kind == byHeader:
 		return obs.RedactHeader(s.name, string(part))
-	case s.kind == byCookie:
+	case s.kind == byCookie, s.kind == byQuery && obs.SecretName(s.name):
 		return obs.Redacted
 	}
-	return string(part)
+	return obs.RedactText(string(part))
 }
 
 func describeAddr(part []byte, bits4, bits6 int) string {

@@ -73,6 +73,23 @@ func TestHandler(t *testing.T) {
 	})
 }
 
+// TestSecretsOfKeysAreHidden holds that no value is told that may be a secret, wherever a limit has it from.
+func TestSecretsOfKeysAreHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, `- rate_limit: {limits: [{name: a, rate: 1/s, key: ["query:token", "query:api_key", "query:pass", "query:team",
+    "header:X-Vault-Token", "header:X-Team", "cookie:sid", "query:url"]}]}`)
+		x := exchange("GET", "/i/_search?token=s3cret&api_key=s3cret&pass=s3cret&team=t-1&url=http://u:s3cret@h/",
+			"X-Vault-Token", "s3cret", "X-Team", "t-2", "Cookie", "sid=s3cret")
+		if err := g.serve(x); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"***", "***", "***", "t-1", "***", "t-2", "***", "http://***@h/"}
+		if d := cmp.Diff(want, g.explained()[0].Limits[0].Top[0].Key); d != "" {
+			t.Errorf("(-want +got)\n%s", d)
+		}
+	})
+}
+
 // TestManyKeysAreCut holds that of many keys those are told that used most.
 func TestManyKeysAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

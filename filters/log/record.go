@@ -418,56 +418,18 @@ func separator(q []byte, separators string) int {
 	return len(q)
 }
 
-// secretNames are query parameters whose values are credentials: of OAuth 2 (RFC 6749, RFC 6750), of sessions, of signed
-// URLs, and those that people put in front of Elasticsearch. They are compared without - and _. docs/records.md lists them.
-var secretNames = []string{
-	"apikey", "assertion", "auth", "authentication", "authorization", "bearer", "clientassertion", "code", "cookie", "credential",
-	"credentials", "idtoken", "key", "pass", "passphrase", "passwd", "password", "privatekey", "pwd", "samlresponse", "secret",
-	"session", "sessionid", "sid", "sig", "signature", "ticket",
-}
+// longestParam is the longest name of a parameter, in bytes, that is looked at.
+const longestParam = 64
 
-// secretEnds are ends of such names: OpenSearch takes a JWT from a parameter of the operator's choice, and signed URLs have
-// names such as X-Amz-Signature.
-var secretEnds = []string{"apikey", "auth", "credential", "jwt", "password", "secret", "session", "signature", "token"}
-
-// longestSecret is the longest name, in bytes, that is compared.
-const longestSecret = 64
-
-// secretParam tells whether a parameter is one of those. Nodes decode names, so an escape must not hide one. A name that is
-// too long to be compared is taken for one.
+// secretParam tells whether the value of a parameter may be a secret by its name. Nodes decode names, so an escape must not
+// hide one. A name that is too long to be looked at is taken for one.
 func secretParam(raw []byte) bool {
-	var buf [longestSecret]byte
-	if len(raw) > 3*longestSecret {
+	var buf [longestParam]byte
+	if len(raw) > 3*longestParam {
 		return true
 	}
 	decoded := api.DecodeQuery(buf[:0], raw)
-	return len(decoded) > longestSecret || secretName(decoded)
-}
-
-// secretName tells whether a name of at most longestSecret bytes is one of secretNames or ends as they do.
-func secretName(plain []byte) bool {
-	var folded [longestSecret]byte
-	name := folded[:0]
-	for _, c := range plain {
-		switch {
-		case c == '-', c == '_':
-			continue
-		case 'A' <= c && c <= 'Z':
-			c |= 0x20
-		}
-		name = append(name, c)
-	}
-	for _, s := range secretNames {
-		if string(name) == s {
-			return true
-		}
-	}
-	for _, s := range secretEnds {
-		if bytes.HasSuffix(name, bytesOf(s)) {
-			return true
-		}
-	}
-	return false
+	return len(decoded) > longestParam || obs.SecretName(decoded)
 }
 
 // withoutUser hides the user parts of URLs in a text. It copies only when there is a URL.

@@ -218,17 +218,17 @@ func valueAt(text []byte, i int) (from, to int) {
 
 var beforeValue = []byte(": \t\r\n")
 
-// plainMembers are names of secretNames that members of queries and answers have for other things: buckets, scripts, versions.
+// plainMembers are names of secrets that members of queries and answers have for other things: buckets, scripts, versions.
 var plainMembers = []string{"code", "key", "session", "sid", "sig", "ticket"}
 
-// secretMember tells whether the name of a member of a body is that of a secret.
+// secretMember tells whether the value of a member of a body may be a secret by its name. Names of fields have those of
+// objects, or what they are a variant of, in them: db.auth, password.keyword.
 func secretMember(name []byte) bool {
-	name = name[max(0, len(name)-longestSecret):] // names of fields are long in places; the end is what counts
 	for _, s := range plainMembers {
 		if strings.EqualFold(s, stringOf(name)) {
 			return false
 		}
 	}
 	at := bytes.LastIndexByte(name, '.')
-	return secretName(name[at+1:])
+	return obs.SecretName(name[at+1:]) || at >= 0 && obs.SecretName(name)
 }

@@ -36,6 +36,10 @@ func TestRedact(t *testing.T) {
 	f("{\"iban\" : \"x\" }\n{\"iban\":1}\n", "{\"iban\" : \"***\" }\n{\"iban\":\"***\"}\n")
 	f(`{"Password":"x","access_token":["y"],"user.api-key":{"z":1},"key":"shown","code":3}`,
 		`{"Password":"***","access_token":"***","user.api-key":"***","key":"shown","code":3}`)
+	f(`{"ssl.key_passphrase":"x","passwordHash":"y","aws":{"access_key":"z"},"term":{"password.keyword":"v"}}`,
+		`{"ssl.key_passphrase":"***","passwordHash":"***","aws":{"access_key":"***"},"term":{"password.keyword":"***"}}`)
+	f(`{"tokenizer":{"token_chars":["x"]},"type":"token_count","key_as_string":"y","session":"z"}`,
+		`{"tokenizer":{"token_chars":["x"]},"type":"token_count","key_as_string":"y","session":"z"}`)
 	f(`{"p\u0061ssword":"x"}`, `{"p\u0061ssword":"***"}`)
 	f(`{"`+strings.Repeat("x", 80)+`.password":"x"}`, `{"`+strings.Repeat("x", 80)+`.password":"***"}`)
 	f(`{"a":"shown as far as it goes`, `{"a":"shown as far as it goes`)

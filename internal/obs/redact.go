@@ -33,10 +33,10 @@ func isSecretName(name string) bool {
 }
 
 // RedactHeader returns the value of a header field as it may be logged. Of fields that carry credentials (Authorization,
-// Cookie, es-secondary-authorization, x-api-key, …, in any case) only the authentication scheme stays; in others the
-// user part of URLs is hidden, as in Referer. It allocates only when it changes something.
+// Cookie, es-secondary-authorization, x-api-key, …, in any case, and those that SecretName knows) only the authentication
+// scheme stays; in others the user part of URLs is hidden, as in Referer. It allocates only when it changes something.
 func RedactHeader(name, value string) string {
-	if !isSecretName(name) {
+	if !isSecretName(name) && !SecretName(name) {
 		return RedactText(value)
 	}
 	if value == "" {

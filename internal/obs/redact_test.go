@@ -64,6 +64,7 @@ func TestRedactHeader(t *testing.T) {
 	f("Set-Cookie", "sid=1", "***")
 	f("es-secondary-authorization", "Basic dTpw", "Basic ***")
 	f("X-Api-Key", "abc", "***")
+	f("X-Vault-Token", "abc", "***")
 	f("Authorization", "", "")
 	f("Content-Type", "application/json", "application/json")
 	f("Referer", "https://u:p4ss@kibana/", "https://***@kibana/")
