@@ -54,14 +54,24 @@ func hear(name []byte) hearing {
 		"cf-ray", "cf-visitor", "cdn-loop", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-forwarded-scheme",
 		"x-forwarded-server", "x-forwarded-ssl", "x-scheme":
 		return hearInert
+	// Zipkin's trace (https://github.com/openzipkin/b3-propagation).
+	case "x-b3-traceid", "x-b3-spanid", "x-b3-parentspanid", "x-b3-sampled", "x-b3-flags":
+		return hearInert
+	// What browsers add that no page can set: fetch metadata (https://www.w3.org/TR/fetch-metadata/), client hints, and what they
+	// ask of servers.
+	case "sec-fetch-dest", "sec-fetch-mode", "sec-fetch-site", "sec-fetch-user", "sec-fetch-storage-access", "sec-purpose", "sec-gpc",
+		"sec-ch-ua", "sec-ch-ua-arch", "sec-ch-ua-bitness", "sec-ch-ua-form-factors", "sec-ch-ua-full-version",
+		"sec-ch-ua-full-version-list", "sec-ch-ua-mobile", "sec-ch-ua-model", "sec-ch-ua-platform", "sec-ch-ua-platform-version",
+		"sec-ch-ua-wow64", "sec-ch-prefers-color-scheme", "sec-ch-prefers-contrast", "sec-ch-prefers-reduced-motion",
+		"sec-ch-prefers-reduced-transparency", "sec-ch-device-memory", "sec-ch-dpr", "sec-ch-width", "sec-ch-viewport-height",
+		"sec-ch-viewport-width":
+		return hearInert
 	// What Grafana adds to the searches of a panel, beside who is logged in.
 	case "x-panel-id", "x-panel-title", "x-panel-plugin-id", "x-plugin-id", "x-dashboard-uid", "x-dashboard-title",
 		"x-datasource-uid", "x-query-group-id":
 		return hearInert
 	}
-	switch {
-	case bytes.HasPrefix(name, []byte("x-b3-")), bytes.HasPrefix(name, []byte("x-datadog-")), bytes.HasPrefix(name, []byte("x-envoy-")),
-		bytes.HasPrefix(name, []byte("sec-")):
+	if bytes.HasPrefix(name, []byte("x-datadog-")) || bytes.HasPrefix(name, []byte("x-envoy-")) {
 		return hearInert
 	}
 	return hearIdentity
@@ -77,7 +87,7 @@ func (k *Keyer) hear(r *Request, name []byte) (h hearing, extra bool) {
 	if h == hearIdentity && slices.ContainsFunc(k.harmless, func(p headerPattern) bool { return p.matches(name) }) {
 		h = hearInert
 	}
-	if h == hearInert && r.Names != nil && r.Names.Identifies(name) {
+	if (h == hearInert || h == hearAddress) && r.Names != nil && r.Names.Identifies(name) {
 		h = hearIdentity
 	}
 	extra = k.everyHeader && h == hearIdentity || slices.ContainsFunc(k.extraHeaders, func(p headerPattern) bool {

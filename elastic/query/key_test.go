@@ -298,6 +298,17 @@ func TestKeyIdentityOptions(t *testing.T) {
 	server1.Names, server2.Names = names("x-forwarded-server"), names("x-forwarded-server")
 	f(Options{}, server1, server2, false)
 	f(Options{Identity: Shared}, server1, server2, true)
+	for _, name := range []string{"x-real-ip", "x-forwarded-for", "forwarded"} {
+		near, far := ask(`GET search logs`, name+": 10.0.0.1"), ask(`GET search logs`, name+": 10.0.0.2")
+		f(Options{}, near, far, true)
+		near.Names, far.Names = names(name), names(name)
+		f(Options{}, near, far, false)
+		f(Options{HarmlessHeaders: []string{name}}, near, far, false)
+		f(Options{Identity: Shared}, near, far, true)
+	}
+	// Browsers say much about themselves, but only they may say it by these names.
+	f(Options{}, ask(`GET search logs`, "Sec-Fetch-Site: same-origin", "Sec-CH-UA-Platform: x", "Sec-GPC: 1", "X-B3-TraceId: 1", "X-B3-Sampled: 1"),
+		ask(`GET search logs`), true)
 
 	here, there := ask(`GET search logs`), ask(`GET search logs`)
 	here.Address, there.Address = []byte("10.0.0.1"), []byte("10.0.0.2")
@@ -368,6 +379,7 @@ func TestHarmlessFieldsAreNoSecrets(t *testing.T) {
 		"set-cookie", "api-key", "apikey", "x-csrf-token", "x-forwarded-authorization", "x-auth-request-access-token",
 		"x-auth-request-user", "x-id-token", "x-forwarded-email", "x-ssl-client-s-dn", "x-client-cert", "x-jwt-assertion",
 		"x-forwarded-client-cert", "x-forwarded-preferred-username", "x-grafana-user", "x-proxy-ext-team",
+		"sec-authorization", "sec-fetch-user-id", "sec-ch-ua-user", "x-b3-user", "x-b3-", "sec-",
 	} {
 		if h := hear([]byte(name)); h != hearIdentity {
 			t.Errorf("%s is heard as %d", name, h)
