@@ -332,13 +332,15 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 	if why != "" {
 		return why
 	}
+	if s.args, s.arena, why = parseArgs(s.args, s.arena, r.RawQuery); why != "" {
+		return why
+	}
+	if k.options.Identity == PerCredential {
+		s.identifyArgs()
+	}
 	s.addIdentity()
 	if s.named {
 		copy(v.Caller[:], s.callerMAC[:])
-	}
-
-	if s.args, s.arena, why = parseArgs(s.args, s.arena, r.RawQuery); why != "" {
-		return why
 	}
 	body, contentType, why := s.source(r.Body, contentType)
 	if why != "" {
@@ -488,6 +490,18 @@ func (s *state) identify(name []byte, f wire.Field) {
 	s.identity = append(s.identity, 'h')
 	s.identity = appendPart(s.identity, name)
 	s.identity = appendPart(s.identity, f.Value)
+}
+
+// identifyArgs adds the URL parameters that may say who asks, such as the one from which a plug-in takes a token.
+func (s *state) identifyArgs() {
+	for i := range s.args {
+		if a := &s.args[i]; !Known(a.name) {
+			s.identity = append(s.identity, 'u')
+			s.identity = appendPart(s.identity, a.name)
+			s.identity = appendPart(s.identity, a.value)
+			s.named = true
+		}
+	}
 }
 
 // addIdentity adds an HMAC over who asks, and over the headers that the options add, which may hold credentials too. Of

@@ -387,6 +387,38 @@ func TestHarmlessFieldsAreNoSecrets(t *testing.T) {
 	}
 }
 
+// Whoever has a token in the URL is a caller by it, as by one in a header.
+func TestCallers(t *testing.T) {
+	caller := func(o Options, r *Request) [16]byte {
+		t.Helper()
+		_, v := mustKey(t, newTestKeyer(t, o), r)
+		return v.Caller
+	}
+	f := func(a, b *Request, same bool) {
+		t.Helper()
+		for _, r := range []*Request{a, b} {
+			if caller(Options{Identity: Shared}, r) != [16]byte{} {
+				t.Errorf("%s: a caller although everybody shares", r.RawQuery)
+			}
+		}
+		if got := caller(Options{}, a) == caller(Options{}, b); got != same {
+			t.Errorf("%s and %s: the same caller %t, want %t", a.RawQuery, b.RawQuery, got, same)
+		}
+	}
+	nobody := ask(`GET search logs`)
+	if caller(Options{}, nobody) != [16]byte{} {
+		t.Error("a caller without credentials")
+	}
+	f(ask(`GET search logs?jwt=a`), nobody, false)
+	f(ask(`GET search logs?jwt=a`), ask(`GET search logs?jwt=b`), false)
+	f(ask(`GET search logs?jwt=a`), ask(`GET search logs?j%77t=a&size=3`), true)
+	f(ask(`GET search logs?jwt=a`), ask(`GET search logs?JWT=a`), false)
+	f(ask(`GET search logs?jwt=a`, "Authorization: x"), ask(`GET search logs?jwt=a`), false)
+	f(ask(`GET search logs?jwt=a`, "Authorization: x"), ask(`GET search logs`, "Authorization: x"), false)
+	f(ask(`GET search logs?%zz=a`), nobody, false)
+	f(ask(`GET search logs?q=a&size=1&timeout=1s&routing=b&analyzer=c&pretty&source=%7B%7D&source_content_type=application/json`), nobody, true)
+}
+
 func TestKeyDependsOnSecretAndCluster(t *testing.T) {
 	r := ask(`GET search logs`, "Authorization: Basic alice")
 	a, _ := newTestKeyer(t, Options{}).Key(r)

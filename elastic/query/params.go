@@ -229,15 +229,18 @@ func (a *arg) keyValue() []byte {
 	return a.value
 }
 
-// Known tells whether a URL parameter, decoded, is one of searches or counts that changes them. Others may be an operator's own,
-// such as the one from which a plug-in takes a token.
+// Known tells whether a URL parameter, decoded, is one of the APIs that have keys. Others may be an operator's own, such as the
+// one from which a plug-in takes a token.
 func Known(name []byte) bool {
 	_, ok := params[string(name)]
 	return ok || slices.Contains(plainParams[:], string(name))
 }
 
-// plainParams are parameters of searches, async ones included, and counts that params leaves to its rule for all others.
+// plainParams are parameters of searches, async ones included, counts and the APIs of Others, that params leaves to its rule for
+// all others.
 var plainParams = [...]string{
-	"_source", "_source_includes", "_source_excludes", "default_operator", "df", "docvalue_fields", "expand_wildcards",
-	"from", "routing", "sort", "stored_fields", "suggest_mode", "suggest_size", "suggest_text", "track_total_hits",
+	"_source", "_source_includes", "_source_excludes", "allow_partial_results", "cluster_manager_timeout", "default_operator",
+	"delimiter", "df", "docvalue_fields", "drop_null_columns", "expand_wildcards", "fields", "filters", "force_synthetic_source", "from",
+	"include_empty_fields", "include_type_name", "include_unmapped", "local", "master_timeout", "min_compatible_shard_node", "routing",
+	"sort", "stored_fields", "suggest_mode", "suggest_size", "suggest_text", "track_total_hits", "types", "verbose_pipeline",
 }

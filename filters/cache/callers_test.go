@@ -68,6 +68,28 @@ func TestCredentialsAreProvenAnew(t *testing.T) {
 	})
 }
 
+// A token in the URL is proven anew as one in a header is.
+func TestTokensInURLsAreProvenAnew(t *testing.T) {
+	stale(t, "stale_while_revalidate: 1h", func(t *testing.T, r *rig) {
+		for _, token := range []string{"a", "b"} {
+			r.ask("/i/_search?jwt="+token, `{}`)
+		}
+		<-time.After(61 * time.Second)
+		r.ask("/other/_search?jwt=a", `{}`)
+		if x := r.ask("/i/_search?jwt=a", `{}`); x.Trace.Outcome != flows.Hit {
+			t.Errorf("proven a moment ago: %s", field(x, "cache-status"))
+		}
+		synctest.Wait()
+		r.node = func(x *flows.Exchange, _ int64) error {
+			reply(x, 401, `{"error":{}}`)
+			return nil
+		}
+		if x := r.ask("/i/_search?jwt=b", `{}`); x.Response.Status != 401 {
+			t.Errorf("a token that was taken back is given %s", field(x, "cache-status"))
+		}
+	})
+}
+
 func TestTrustForEver(t *testing.T) {
 	for _, settings := range []string{"auth_ttl: 0s", "identity: shared"} {
 		synctest.Test(t, func(t *testing.T) {
