@@ -2,6 +2,8 @@ package query
 
 import (
 	"bytes"
+	"net/http"
+	"time"
 
 	"weir/internal/wire"
 )
@@ -27,9 +29,18 @@ func Complete(api string, v *Verdict, status int, h *wire.Header, body []byte) (
 	return why == "", why
 }
 
-// storable judges the header of an answer.
+// Age returns how old an answer already was when it came: a cache between gateway and nodes says so (RFC 9111 section 5.1). It is 0
+// where nobody says so.
+func Age(h *wire.Header) time.Duration {
+	age, _ := seconds(h.Get("age"))
+	return age
+}
+
+// storable judges the header of an answer. For how long one may be kept is up to the operator, except that one that is no longer
+// fresh when it comes is not kept.
 func storable(h *wire.Header) Reason {
 	typed := false
+	own, shared := unset, unset // max-age and s-maxage
 	for _, f := range h.Fields() {
 		switch {
 		case wire.EqualFold(f.Name, "set-cookie"):
@@ -42,7 +53,7 @@ func storable(h *wire.Header) Reason {
 			}
 			typed = true
 		case wire.EqualFold(f.Name, "cache-control"):
-			if forbidsStoring(f.Value) {
+			if forbidsStoring(f.Value, &own, &shared) {
 				return ReasonCacheControl
 			}
 		case wire.EqualFold(f.Name, "vary"):
@@ -51,25 +62,61 @@ func storable(h *wire.Header) Reason {
 			}
 		}
 	}
-	if !typed {
+	if shared == unset {
+		shared = own
+	}
+	switch {
+	case !typed:
 		return ReasonContentType
+	case shared == 0, shared == unset && expired(h):
+		return ReasonCacheControl
 	}
 	return ""
 }
 
-// forbidsStoring reads an answer's Cache-Control (RFC 9111 section 5.2.2). no-cache and private may carry field names,
-// which changes nothing here.
-func forbidsStoring(value []byte) bool {
+// unset is a time that is not given.
+const unset time.Duration = -1
+
+// forbidsStoring reads an answer's Cache-Control (RFC 9111 section 5.2.2) and notes for how long the answer is fresh, to its caller
+// and to a cache that many share. no-cache and private may carry field names, which changes nothing here.
+func forbidsStoring(value []byte, own, shared *time.Duration) bool {
 	for len(value) > 0 {
 		var directive []byte
 		directive, value, _ = bytes.Cut(value, []byte{','})
-		name, _, _ := bytes.Cut(directive, []byte{'='})
-		name = bytes.TrimSpace(name)
-		if wire.EqualFold(name, "no-store") || wire.EqualFold(name, "private") || wire.EqualFold(name, "no-cache") {
+		name, arg, _ := bytes.Cut(bytes.TrimSpace(directive), []byte{'='})
+		switch name = bytes.TrimSpace(name); {
+		case wire.EqualFold(name, "no-store"), wire.EqualFold(name, "private"), wire.EqualFold(name, "no-cache"):
 			return true
+		case wire.EqualFold(name, "max-age"):
+			*own = shortest(*own, arg)
+		case wire.EqualFold(name, "s-maxage"):
+			*shared = shortest(*shared, arg)
 		}
 	}
 	return false
+}
+
+// shortest returns the shorter of a time, which may be unset, and delta-seconds, of which those that cannot be read are 0.
+func shortest(t time.Duration, arg []byte) time.Duration {
+	given, _ := seconds(bytes.Trim(arg, "\" \t"))
+	if t == unset {
+		return given
+	}
+	return min(t, given)
+}
+
+// expired tells whether Expires says that the answer was no longer fresh when it was sent. What is no date, such as 0, says so too
+// (RFC 9111 section 5.3).
+func expired(h *wire.Header) bool {
+	if !h.Has("expires") {
+		return false
+	}
+	expires, err := http.ParseTime(string(h.Get("expires")))
+	if err != nil {
+		return true
+	}
+	sent, err := http.ParseTime(string(h.Get("date")))
+	return err == nil && !expires.After(sent)
 }
 
 // coveredByKey tells whether every field that Vary names is one by which requests with the same key agree, or one that

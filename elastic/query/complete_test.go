@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/wire"
 )
@@ -119,6 +120,34 @@ func TestCompleteHeader(t *testing.T) {
 	f(200, ReasonCacheControl, json, `Cache-Control: no-cache`)
 	f(200, ReasonVary, json, "Vary: Accept-Encoding, *")
 	f(200, ReasonVary, json, "Vary: User-Agent")
+
+	// What is no longer fresh when it comes is not kept.
+	for _, line := range []string{"max-age=0", "public, MAX-AGE=\"0\"", "max-age = 0", "s-maxage=0", "max-age=60, s-maxage=0", "max-age=5, max-age=0", "max-age", "max-age=-1", "max-age=soon"} {
+		f(200, ReasonCacheControl, json, "Cache-Control: "+line)
+	}
+	f(200, ReasonCacheControl, json, "Cache-Control: max-age=5", "Cache-Control: max-age=0")
+	f(200, "", json, "Cache-Control: max-age=0", "Cache-Control: s-maxage=5")
+	f(200, "", json, "Cache-Control: must-revalidate, max-age=1")
+	const date = "Date: Mon, 01 Jan 2024 00:00:00 GMT"
+	f(200, ReasonCacheControl, json, "Expires: 0")
+	f(200, ReasonCacheControl, json, date, "Expires: Mon, 01 Jan 2024 00:00:00 GMT")
+	f(200, ReasonCacheControl, json, date, "Expires: Thu, 01 Jan 1970 00:00:01 GMT")
+	f(200, "", json, date, "Expires: Mon, 01 Jan 2024 00:00:05 GMT")
+	f(200, "", json, date, "Expires: 0", "Cache-Control: max-age=5")
+}
+
+func TestAge(t *testing.T) {
+	f := func(want time.Duration, lines ...string) {
+		t.Helper()
+		if got := Age(answerHeader(lines...)); got != want {
+			t.Errorf("%q: %s, want %s", lines, got, want)
+		}
+	}
+	f(0)
+	f(0, "Age: 0")
+	f(1000*time.Second, "AGE: 1000")
+	f(0, "Age: -5")
+	f(0, "Age: old")
 }
 
 // OpenSearch 3 says terminated_early of aggregations that it took from the structure of the index.

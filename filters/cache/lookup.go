@@ -332,7 +332,7 @@ func (l *lookup) learn(x *flows.Exchange, t *ticket) {
 	id := callerID{t.verdict.Caller, t.cluster}
 	switch x.Response.Status {
 	case 200:
-		l.shared.callers.accept(id, t.asked)
+		l.shared.callers.accept(id, t.asked.Add(-query.Age(&x.Response.Header))) // when a node was asked
 	case 401:
 		l.shared.callers.refuse(id)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/elastic"
+	"weir/elastic/estest"
 	"weir/flows"
 )
 
@@ -35,6 +36,51 @@ func answeredBy(t *testing.T, x *flows.Exchange) int {
 		t.Fatalf("%s: %v", bodyOf(x), err)
 	}
 	return n
+}
+
+// An answer that another cache kept is as old as that says.
+func TestAgeBelow(t *testing.T) {
+	stale(t, "", func(t *testing.T, r *rig) {
+		whole := r.node
+		r.node = func(x *flows.Exchange, call int64) error {
+			err := whole(x, call)
+			x.Response.Header.AddString("Age", "4")
+			return err
+		}
+		if x := r.ask("/i/_search", `{}`); field(x, "age") != "4" {
+			t.Errorf("the node's own Age is given as %q", field(x, "age"))
+		}
+		<-time.After(4 * time.Second)
+		if x := r.ask("/i/_search", `{}`); x.Trace.Outcome != flows.Hit || field(x, "age") != "8" {
+			t.Errorf("%s, Age %s", field(x, "cache-status"), field(x, "age"))
+		}
+		<-time.After(4 * time.Second)
+		if x := r.ask("/i/_search", `{}`); x.Trace.Outcome == flows.Hit {
+			t.Errorf("given at the age of 12 s: %s", field(x, "cache-status"))
+		}
+	})
+}
+
+// Nobody knows what has changed while another cache kept an answer, so that nothing proves it.
+func TestAgeBelowIsNotProven(t *testing.T) {
+	for age, want := range map[string]bool{"0": true, "1": false} {
+		asyncs(t, estest.Elasticsearch8, "", func(t *testing.T, r *asyncRig) {
+			r.node = func(x *flows.Exchange, call int64) error {
+				err := r.forward(x, call)
+				x.Response.Header.AddString("Age", age)
+				return err
+			}
+			proven := false
+			for range 30 {
+				x := r.as("bob", "POST", "/i/_search", asyncBody)
+				proven = proven || strings.HasSuffix(field(x, "cache-status"), "; detail=proven")
+				<-time.After(time.Second)
+			}
+			if proven != want {
+				t.Errorf("Age %s from below: proven %t, want %t", age, proven, want)
+			}
+		})
+	}
 }
 
 func TestStaleWhileRevalidate(t *testing.T) {

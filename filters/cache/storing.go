@@ -111,8 +111,10 @@ func (k *storing) answer(x *flows.Exchange, t *ticket, most int64) ([]byte, quer
 // keep makes the entry of w, whose complete answer consists of two parts, and stores it. It returns why it does not. r is the
 // request of w, and part where the ticket's ask has the stamp of its indices.
 func (k *storing) keep(x *flows.Exchange, t *ticket, w *wanted, part int, r *query.Request, front, end []byte) query.Reason {
-	e := newEntry(x, front, end, t.asked)
-	e.rule, e.moves, e.timed = k.rule, w.verdict.NowBound, w.verdict.TTLOnly != ""
+	was := query.Age(&x.Response.Header)
+	e := newEntry(x, front, end, t.asked.Add(-was))
+	// What has changed while another cache kept it nobody knows.
+	e.rule, e.moves, e.timed = k.rule, w.verdict.NowBound, w.verdict.TTLOnly != "" || was > 0
 	e.stamp = t.ask.Stamp(part)
 	if w.verdict.Step > 0 {
 		e.step(w.verdict.Step)
