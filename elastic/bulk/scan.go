@@ -60,6 +60,8 @@ type Action struct {
 	ID []byte
 	// Conditional tells that the line names a version or a sequence number, so that a repetition is a conflict.
 	Conditional bool
+	// Pipeline tells that the line names an ingest pipeline, which may put the document into another index.
+	Pipeline bool
 	// Source is the document, update or script: the second line without its end. It is nil for a Delete.
 	Source []byte
 	// Start and End are the byte range of the action in the body, line ends included. Blank lines between actions belong
@@ -210,6 +212,8 @@ func (s *Scanner) read(l *lexer) (reason string) {
 			}
 		case "if_seq_no", "if_primary_term", "version", "version_type":
 			s.action.Conditional = true
+		case "pipeline":
+			s.action.Pipeline = true
 		}
 	}
 	return ""

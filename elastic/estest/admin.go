@@ -113,6 +113,7 @@ func clusterState(r *request) (answer, error) {
 				{"settings_version", ix.settingsVersion + 1},
 				{"aliases_version", ix.aliasesVersion + 1},
 				{"state", "open"},
+				{"settings", ix.settingsObject(r.c.details.created)},
 				{"aliases", ix.aliasNames()},
 			}})
 		}

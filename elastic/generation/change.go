@@ -57,7 +57,8 @@ func (w *Write) refused() bool {
 	}
 	switch w.Call.Name {
 	case "index", "create", "update", "delete":
-		return w.Status != 404 && w.Status != 409
+		// One that cannot be read or taken in may have had its index made for it.
+		return w.Status != 400 && w.Status != 404 && w.Status != 409 && w.Status != 429
 	case "bulk":
 		// Once it has begun, what is refused is said of each item.
 		return (w.Status == 403 || w.Status == 429) && w.failed()
@@ -82,14 +83,16 @@ func (t *Tracker) Note(w *Write) {
 	known := false
 	switch w.Call.Name {
 	case "index", "create", "update", "delete":
-		if names, known = answered(w.Answer); !known {
-			names, known = expression(w.Call)
+		if w.Status == 400 || w.Status == 429 {
+			// Nothing was written, but the index was made first if there was none (action.auto_create_index).
+			if names, known = expression(w.Call); known {
+				t.made(names)
+				return
+			}
 		}
+		names, known = t.written(w)
 	case "bulk":
-		// Ingest pipelines may put a document into another index than the one named, so the answer counts.
-		if names, known = answered(w.Answer); !known {
-			names, known = w.asked()
-		}
+		names, known = t.written(w)
 	case "delete_by_query", "update_by_query":
 		names, known = expression(w.Call)
 	case "indices.refresh":
@@ -137,6 +140,37 @@ func expression(c *api.Call) ([]string, bool) {
 	return names, err == nil && len(names) > 0
 }
 
+// written returns the indices that documents were written to, and whether it knows. The answer tells, if it is all there and can
+// be read. Of one that is coded, that filter_path cut down as shippers ask for, or that does not come, only what it happens to
+// name is known, and what the request names, from which an ingest pipeline may have put documents elsewhere.
+func (t *Tracker) written(w *Write) (names []string, ok bool) {
+	names, ok = answered(w.Answer)
+	if ok && w.told() {
+		return names, true
+	}
+	asked, piped, ok := w.asked()
+	if !ok || piped {
+		return nil, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range asked {
+		if t.known[name].piped {
+			return nil, false
+		}
+	}
+	return append(names, asked...), true
+}
+
+// told tells whether the answer is JSON that says of everything what became of it.
+func (w *Write) told() bool {
+	if _, cut := api.QueryValue(w.Query, "filter_path"); cut {
+		return false
+	}
+	body := bytes.TrimSpace(w.Answer)
+	return bytes.HasPrefix(body, []byte{'{'}) && bytes.HasSuffix(body, []byte{'}'}) && !w.failed()
+}
+
 var indexMember = []byte(`"_index"`)
 
 // answered returns the indices that the answer to a write names, and whether it names any. What looks like a name inside of a
@@ -170,11 +204,15 @@ func answered(body []byte) (names []string, ok bool) {
 	}
 }
 
-// asked returns the indices that a bulk request names, and whether all could be read. It is for answers that were cut down by
-// filter_path, as shippers ask for.
-func (w *Write) asked() (names []string, ok bool) {
+// asked returns the indices that the request names, whether it names an ingest pipeline, and whether all could be read.
+func (w *Write) asked() (names []string, piped, ok bool) {
+	_, piped = api.QueryValue(w.Query, "pipeline")
+	if w.Call.Name != "bulk" {
+		names, ok = expression(w.Call)
+		return names, piped, ok
+	}
 	if len(w.Body) == 0 {
-		return nil, false
+		return nil, piped, false
 	}
 	var s bulk.Scanner
 	s.Reset(w.Body)
@@ -185,13 +223,31 @@ func (w *Write) asked() (names []string, ok bool) {
 			name = index
 		}
 		if len(name) == 0 {
-			return nil, false
+			return nil, piped, false
 		}
+		piped = piped || s.Action().Pipeline
 		if !seen[string(name)] {
 			seen[string(name)] = true
 		}
 	}
-	return slices.Collect(maps.Keys(seen)), s.Err() == nil && len(seen) > 0
+	return slices.Collect(maps.Keys(seen)), piped, s.Err() == nil && len(seen) > 0
+}
+
+// made counts that the indices with these names may have been made, empty, where they are not known.
+func (t *Tracker) made(names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		if _, ok := t.known[name]; ok {
+			continue
+		}
+		for _, s := range t.scopes {
+			if s.mayName(name) {
+				s.version.Add(1)
+				t.metrics.writes.Inc()
+			}
+		}
+	}
 }
 
 // changed counts a change of the indices with these names, which may be patterns; of all if there are none. visible says

@@ -30,6 +30,12 @@ const (
 // never ordered: counters begin anew when a shard moves (elastic/elasticsearch#77990).
 type token [sha256.Size]byte
 
+// metadata is what is known of an index.
+type metadata struct {
+	versions string // of its mapping, settings and aliases
+	piped    bool   // documents go through an ingest pipeline, which may put them into another index
+}
+
 // An aliasFilter is what an alias leaves of its indices.
 type aliasFilter struct {
 	text  string
@@ -247,7 +253,7 @@ func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (_ token, _
 			return token{}, nil, false, errIncomplete
 		}
 		names[name] = true
-		fmt.Fprintf(h, "%q %q %q\n", name, ix.UUID, known[name])
+		fmt.Fprintf(h, "%q %q %q\n", name, ix.UUID, known[name].versions)
 		for _, number := range slices.Sorted(maps.Keys(ix.Shards)) {
 			var copies []string
 			for _, c := range ix.Shards[number] {
@@ -294,20 +300,26 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 				Mapping  int64 `json:"mapping_version"`
 				Settings int64 `json:"settings_version"`
 				Aliases  int64 `json:"aliases_version"`
+				Set      struct {
+					Index struct {
+						Pipeline string `json:"default_pipeline"`
+					} `json:"index"`
+				} `json:"settings"`
 			} `json:"indices"`
 			DataStreams any `json:"data_stream"`
 		} `json:"metadata"`
 	}
 	const filter = "metadata.indices.*.mapping_version,metadata.indices.*.settings_version,metadata.indices.*.aliases_version," +
-		"metadata.data_stream"
+		"metadata.indices.*.settings.index.default_pipeline,metadata.data_stream" // a final pipeline must not change the index
 	if err := get(ctx, client, "/_cluster/state/metadata?filter_path="+filter, &meta); err != nil {
 		return err
 	}
-	known := make(map[string]string, len(meta.Metadata.Indices))
+	known := make(map[string]metadata, len(meta.Metadata.Indices))
 	shape := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(meta.Metadata.Indices)) {
 		ix := meta.Metadata.Indices[name]
-		known[name] = fmt.Sprint(ix.Mapping, " ", ix.Settings, " ", ix.Aliases)
+		pipeline := ix.Set.Index.Pipeline
+		known[name] = metadata{fmt.Sprint(ix.Mapping, " ", ix.Settings, " ", ix.Aliases), pipeline != "" && pipeline != "_none"}
 		fmt.Fprintf(shape, "%q %d\n", name, ix.Aliases)
 	}
 	if err := json.NewEncoder(shape).Encode(meta.Metadata.DataStreams); err != nil {

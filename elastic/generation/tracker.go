@@ -63,7 +63,7 @@ type Tracker struct {
 	clients []Client
 	scopes  map[scopeKey]*Scope
 	byName  map[string][]*Scope    // whom a change of an index concerns; emptied when that may have changed
-	known   map[string]string      // concrete indices with the versions of their metadata; nil when unknown
+	known   map[string]metadata    // of concrete indices; nil when unknown
 	filters map[string]aliasFilter // of aliases that have one
 	state   string                 // version of the cluster state that known is from
 	shape   token                  // digest of what expressions stood for in that state

@@ -320,12 +320,14 @@ func TestWritesSeen(t *testing.T) {
 	const item = `{"took":1,"errors":false,"items":[{"index":{"_index":"a-1","_id":"1","status":201}},{"delete" : { "_index" : "a-1" , "status":200}}]}`
 	const refusal, done = `{"error":{"type":"x"},"status":400}`, `{"took":1,"updated":3,"failures":[{"index":"a-1","status":400}]}`
 	// f tells which of these expressions a write changes.
-	exprs := []string{"a-1", "a", "a*", "b", "*", ",", "never-resolved"}
+	exprs := []string{"a-1", "a", "a*", "b", "*", ",", "ne*", "never-resolved"}
 	f := func(method, target, body string, status int, answer string, want ...string) {
 		t.Helper()
 		inBubble(t, func(r *rig) {
 			r.do("PUT", "/a-1", `{"aliases":{"a":{}}}`)
 			r.do("PUT", "/b", `{}`)
+			r.do("PUT", "/piped", `{"settings":{"default_pipeline":"p"}}`)
+			r.do("PUT", "/plain", `{"settings":{"default_pipeline":"_none"}}`)
 			stamps := map[string]*Stamp{}
 			for _, e := range exprs[:len(exprs)-1] {
 				r.stamp(e)
@@ -358,6 +360,26 @@ func TestWritesSeen(t *testing.T) {
 	// Answers that name nothing: then the request does.
 	f("POST", "/_bulk?filter_path=errors", "{\"index\":{\"_index\":\"a-1\"}}\n{}\n", 200, `{"errors":false}`, touched...)
 	f("POST", "/a-1/_bulk", "{\"index\":{}}\n{}\n", 200, "\x1f\x8b", touched...)
+	// Answers that do not name all.
+	const two = "{\"index\":{\"_index\":\"b\"}}\n{}\n{\"delete\":{\"_index\":\"a-1\",\"_id\":\"1\"}}\n"
+	both := []string{"a-1", "a", "a*", "b", "*", ",", "never-resolved"}
+	f("POST", "/_bulk?filter_path=items.index._index", two, 200, `{"items":[{"index":{"_index":"b"}}]}`, both...)
+	f("POST", "/_bulk?filter%5Fpath=items.index._index", two, 200, `{"items":[{"index":{"_index":"b"}}]}`, both...)
+	f("POST", "/_bulk?filter_path=items.*.get", "{\"update\":{\"_index\":\"a-1\",\"_id\":\"1\"}}\n{}\n", 200, `{"items":[{"update":{"get":{"_source":{"_index":"b"}}}}]}`, both...)
+	f("POST", "/_bulk?format=yaml", two, 200, "---\nx: {\"_index\":\"b\"}\n", both...)
+	f("POST", "/_bulk", two, 200, `{"items":[{"index":{"_index":"b"}},`, both...)
+	f("POST", "/_bulk", two, 503, `{"error":{"x":{"_index":"b"}},"status":503}`, both...)
+	// An ingest pipeline may have put the document elsewhere.
+	f("PUT", "/piped/_doc/1", "", 201, `{"_index":"a-1"}`, touched...)
+	f("PUT", "/piped/_doc/1", "", 201, "\x1f\x8b", exprs...)
+	f("PUT", "/piped/_doc/1?filter_path=result", "", 201, `{"result":"created"}`, exprs...)
+	f("PUT", "/plain/_doc/1", "", 201, "\x1f\x8b", "*", ",", "never-resolved")
+	f("PUT", "/a-1/_doc/1?pipeline=p", "", 201, "\x1f\x8b", exprs...)
+	f("POST", "/_bulk", "{\"index\":{\"_index\":\"a-1\",\"pipeline\":\"p\"}}\n{}\n", 200, "\x1f\x8b", exprs...)
+	f("POST", "/piped/_bulk", "{\"index\":{}}\n{}\n", 200, "\x1f\x8b", exprs...)
+	// The index may have been made before the document was refused.
+	f("PUT", "/new/_doc/1", "", 400, refusal, "*", ",", "ne*")
+	f("PUT", "/new/_create/1", "", 429, refusal, "*", ",", "ne*")
 	f("PUT", "/a-1/_doc/1", "", 500, ``, touched...)
 	f("PUT", "/a-1/_doc/1", "", 0, ``, touched...)
 	f("POST", "/a-1/_delete_by_query", "", 409, ``, touched...)
