@@ -39,6 +39,7 @@ func assemble(b *flows.Builder, c RateLimitConfig, at func(list string, i int) *
 	}
 	if !c.Exempt.IsZero() {
 		f.exempt = b.Condition(c.Exempt, b.Problems)
+		warnOfStatus(b.Problems, c.Exempt)
 	}
 	a.fairness()
 	first := map[string]int{} // rules by expression
@@ -156,6 +157,11 @@ func (a *assembly) addLimit(n *conf.Node, i int) {
 	if slices.Contains(c.Index, "") {
 		a.p.Errorf(n.At("index"), "an empty name of an index, which no request matches; leave index out for all")
 	}
+	if !l.bulks { // there each name stands for two limits
+		for i, name := range c.Index {
+			warnOfUpperCase(a.p, n.At("index").Item(i), name)
+		}
+	}
 	a.limits = append(a.limits, l)
 	a.readKey(n, l, c)
 	a.indices = a.indices || len(c.Index) > 0
@@ -165,6 +171,7 @@ func (a *assembly) addLimit(n *conf.Node, i int) {
 			a.p.Warnf(v, "the condition holds only if every index of the request matches; "+
 				"for a limit on all requests that may touch an index write index beside when")
 		})
+		warnOfStatus(a.p, c.When)
 		if l.when = a.b.Condition(c.When, a.p); l.when != nil {
 			when = l.when.String()
 		}
@@ -185,6 +192,21 @@ func (a *assembly) addLimit(n *conf.Node, i int) {
 	l.tooMany = notTaken(l, "takes at most "+strconv.Itoa(maxIndices)+" indices in one request; split it")
 	l.unread = notTaken(l, "needs to know the index of each action, and an action of this bulk cannot be read: actions are lines "+
 		"of JSON of at most "+strconv.Itoa(longestAction>>10)+"kb, in a body that is not coded or in gzip or deflate")
+}
+
+// warnOfStatus warns of a condition on what no request has when a limit decides about it.
+func warnOfStatus(p *conf.Problems, condition *conf.Node) {
+	flows.EachWord(condition, "status", func(v *conf.Node) {
+		p.Warnf(v, "no status matches: there is no answer yet when it is decided whether the request passes")
+	})
+}
+
+// warnOfUpperCase warns of a name or pattern of indices that matches none, since no index has a name with letters in upper case.
+// In date math the format may have some.
+func warnOfUpperCase(p *conf.Problems, n *conf.Node, name string) {
+	if lower := strings.ToLower(name); lower != name && !strings.HasPrefix(name, "<") {
+		p.Warnf(n, "%q matches no index, since their names are in lower case, only an alias may; for indices write %q", name, lower)
+	}
 }
 
 // readKey reads a limit's selectors, and its pattern.
@@ -280,6 +302,9 @@ func (a *assembly) addOverrides(n *conf.Node, l *limit, c *RateLimitLimit) {
 			var err error
 			if key, err = l.selectors[j].appendValue(key, o.Key[j]); err != nil {
 				a.p.Errorf(at.At("key").Item(j), "%v", err)
+			}
+			if l.selectors[j].kind == byIndex {
+				warnOfUpperCase(a.p, at.At("key").Item(j), o.Key[j])
 			}
 		}
 		b := &budget{unlimited: o.Rate == nil}

@@ -266,6 +266,7 @@ func buildBulkRequestThrottle(b *flows.Builder, c BulkRequestThrottleConfig) flo
 	var places []*conf.Node
 	for _, name := range names {
 		one, at := c.Indices[name], b.Node("indices").Get(name)
+		warnOfUpperCase(b.Problems, at, name)
 		var like RateLimitLimit
 		like.SetDefaults()
 		like.Name, like.Key, like.Index, like.bulks = name+":", conf.Strings{"index"}, conf.Strings{name}, true

@@ -189,6 +189,7 @@ func TestClassicMistakes(t *testing.T) {
 	f(`request_client_ip_limiter: {ip: [nowhere], max_requests: 1}`, "is no address")
 	f(`bulk_request_throttle: {}`, `"indices" is missing`)
 	f(`bulk_request_throttle: {indices: {}}`, "no indices")
+	f(`bulk_request_throttle: {indices: {A: {max_requests: 1, max_bytes: 1kb}}}`, `"A" matches no index`)
 	f(`bulk_request_throttle: {indices: {a: {action: drop}}}`, "neither max_requests nor max_bytes for a")
 	f(`bulk_request_throttle: {indices: {a: {max_request: 1}}}`, `did you mean "max_requests"?`)
 	f(`bulk_request_throttle: {indices: {a: {max_requests: 1, burst_bytes: 3}}}`, "test.yml:4:73: flow main: bulk_request_throttle: burst_bytes without max_bytes")

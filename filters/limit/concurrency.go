@@ -58,7 +58,9 @@ type QueueConfig struct {
 	// Who is next within a class: fair lets callers take turns; fifo is the first that came; lifo the last, which keeps at
 	// least some callers quick under overload.
 	Order string `conf:"order" enum:"fair,fifo,lifo"`
-	// What a caller is for fair. Selectors as in key.
+	// What a caller is for fair. Selectors as in key. Nobody has checked an identity here: who makes up a name for each
+	// request gets a turn for each, and can keep all others waiting. Where callers are not trusted write ip, which cannot be
+	// made up; then those behind one address share a turn.
 	FairBy conf.Strings `conf:"fair_by"`
 }
 
@@ -155,10 +157,17 @@ func buildConcurrency(b *flows.Builder, c ConcurrencyConfig) flows.Filter {
 	}
 	if !c.Exempt.IsZero() {
 		f.exempt = b.Condition(c.Exempt, b.Problems)
+		warnOfStatus(b.Problems, c.Exempt)
+	}
+	switch f.header {
+	case "authorization", "proxy-authorization", "cookie":
+		b.Warnf("priority_header", "%s is where callers put their credentials, which are no class: it has no effect; name another field, such as X-Priority",
+			c.PriorityHeader)
 	}
 	for _, r := range c.Priority {
 		known, _ := parseClass(r.Class)
 		f.priority = append(f.priority, priorityRule{b.Condition(r.When, b.Problems), known})
+		warnOfStatus(b.Problems, r.When)
 	}
 	f.shape = gateShape{max: c.Max, places: 2 * c.Max, order: orders[c.Queue.Order]}
 	if c.Queue.Size != nil {

@@ -363,6 +363,11 @@ func TestConcurrencyMistakes(t *testing.T) {
 	f(`{max: 1, share: {bach: 50%}}`, `did you mean "batch"?`)
 	f(`{max: 1, priority: [{when: {user: a}, class: urgent}]}`, "not one of critical")
 	f(`{max: 1, priority: [{when: {usr: a}, class: batch}]}`, "unknown word")
+	f(`{max: 1, priority: [{when: {status: 5xx}, class: batch}]}`, "no status matches: there is no answer yet")
+	f(`{max: 1, exempt: {status: 200}}`, "no status matches")
+	f(`{max: 1, priority_header: Authorization}`, "Authorization is where callers put their credentials")
+	f(`{max: 1, priority_header: X-Priority}`, "")
+	f(`{max: 1, queue: {fair_by: [ip]}}`, "")
 	for _, e := range Concurrency().Examples {
 		if _, p := build(t, e.YAML, func(*rateLimit) {}); len(p.Sorted()) > 0 {
 			t.Errorf("%s: %v", e.Title, p.Sorted())

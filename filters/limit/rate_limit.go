@@ -44,7 +44,8 @@ type RateLimitConfig struct {
 	MaxWait conf.Duration `conf:"max_wait" min:"1ms"`
 	// Requests that may wait at the same time. When there are more, the caller with most of them gives up a place.
 	MaxWaiting int `conf:"max_waiting" min:"1" max:"1000000"`
-	// What a caller is among those that wait for the same budget: callers take turns. Selectors as in key.
+	// What a caller is among those that wait for the same budget: callers take turns. Selectors as in key. Who makes up an
+	// identity for each request gets a turn for each: where callers are not trusted write ip.
 	FairBy conf.Strings `conf:"fair_by"`
 	// Which fields tell callers of the limit that they are nearest to, in answers and refusals: draft is RateLimit and
 	// RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10), legacy is X-RateLimit-Limit, -Remaining and -Reset.
