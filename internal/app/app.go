@@ -109,6 +109,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.Shutdown(ctx))
 	}
+	a.tellStranded(plan)
 	a.adopter = disk.StartAdopter(plan.Config.Path.Data, adoptEvery, a.openQueue, a.logger)
 	a.metrics.CounterFunc("weir_queue_adopted_blocks_total", "Blocks taken over from the queues of processes that are gone.").
 		Set(func() float64 { return float64(a.adopter.Blocks()) })
@@ -248,6 +249,7 @@ func (a *App) reload(ctx context.Context) error {
 	if err := a.enforce(ctx, plan); err != nil {
 		return a.refused(err)
 	}
+	a.tellStranded(plan)
 	a.numbers.reloads.Inc()
 	a.logger.Info("configuration reloaded", "generation", a.current.Load().Number)
 	return nil

@@ -191,29 +191,3 @@ func either(a, b *placed) *placed {
 	}
 	return b
 }
-
-// warnQueues warns of queues that filters fill and no pipeline empties.
-func (plan *Plan) warnQueues(p *conf.Problems) {
-	read := map[string]bool{}
-	scalars(plan.Config.Pipeline, "input_queue", func(n *conf.Node) { read[n.Scalar()] = true })
-	scalars(plan.Config.Modules, "input_queue", func(n *conf.Node) { read[n.Scalar()] = true })
-	scalars(plan.Config.Flow, "queue_name", func(n *conf.Node) {
-		if name := n.Scalar(); name != "" && !read[name] {
-			p.Warnf(n, "no pipeline takes records from the queue %q: it fills up, and then records are dropped", name)
-		}
-	})
-}
-
-// scalars calls found with every scalar under key in n, however deep.
-func scalars(n *conf.Node, key string, found func(*conf.Node)) {
-	for _, item := range n.Items() {
-		scalars(item, key, found)
-	}
-	for _, k := range n.Keys() {
-		if v := n.Get(k); k == key && v.Kind() == conf.Scalar {
-			found(v)
-		} else {
-			scalars(v, key, found)
-		}
-	}
-}

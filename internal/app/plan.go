@@ -120,7 +120,7 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 		// What refers to something may be misspelled or missing where there are errors.
 		b.Unused()
 		plan.warnUnused(p)
-		plan.warnQueues(p)
+		plan.checkQueues(p)
 	}
 	if plan.Config.Entry.Len() == 0 && !p.HasErrors() {
 		// Not a gateway: most likely a file that is being written.

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +75,52 @@ func wait(t *testing.T, what string, f func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not come", what)
 		}
+	}
+}
+
+// A logText keeps what is logged.
+type logText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Writes in a queue that was renamed in the configuration are still there, and the log says so.
+func TestQueueThatNothingReadsIsTold(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	es.Inject(estest.Fault{Method: "PUT", Status: http.StatusServiceUnavailable})
+	text := queued(t, es.URL())
+	f := &files{text: text}
+	log := new(logText)
+	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Shutdown(context.Background()) }) // it delivers nothing
+	if status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/1", "{}"); status != http.StatusCreated {
+		t.Fatalf("%d %s", status, body)
+	}
+	const want = `msg="a queue holds records and nothing in the configuration reads it: name it as an input_queue, or see ` + "`weir queue`" + `" queue=writes records=1`
+	if strings.Contains(log.String(), want) {
+		t.Error("told of a queue that is read")
+	}
+	f.set(strings.NewReplacer("queue_name: writes", "queue_name: others", "input_queue: writes", "input_queue: others").Replace(text))
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), want) {
+		t.Errorf("log:\n%s", log.String())
 	}
 }
 
