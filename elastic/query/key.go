@@ -136,6 +136,7 @@ func (v *Verdict) Cacheable() bool { return v.Bypass == "" }
 // A Keyer works out keys. It is safe for concurrent use.
 type Keyer struct {
 	options      Options
+	begin        [sha256.Size]byte // the first part of every key
 	extraHeaders []headerPattern
 	everyHeader  bool
 	harmless     []headerPattern
@@ -165,7 +166,7 @@ func NewKeyer(o Options) (*Keyer, error) {
 	if o.MemoBytes == 0 {
 		o.MemoBytes = 8 << 20
 	}
-	k := &Keyer{options: o}
+	k := &Keyer{options: o, begin: o.begin()}
 	k.everyHeader = slices.Contains(o.ExtraHeaders, "*")
 	var err error
 	if k.extraHeaders, err = parseHeaderPatterns(slices.DeleteFunc(slices.Clone(o.ExtraHeaders), func(n string) bool { return n == "*" })); err != nil {
@@ -184,6 +185,22 @@ func NewKeyer(o Options) (*Keyer, error) {
 	}
 	k.states.New = func() any { return &state{mac: hmac.New(sha256.New, o.Secret)} }
 	return k, nil
+}
+
+// begin returns the first part of every key under o. What makes requests alike is in it: an answer that was stored while two
+// callers were taken for one by mistake must not be given when that is corrected.
+func (o *Options) begin() [sha256.Size]byte {
+	b := appendString(nil, keyFormat)
+	b = appendString(b, o.ClusterID)
+	b = append(b, byte(o.Identity), byte(o.Preference))
+	b = appendFlag(appendFlag(b, o.ByAddress), o.RoundedNow)
+	for _, list := range [...][]string{o.ExtraHeaders, o.HarmlessHeaders, o.ExtraArgs} {
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for _, name := range list {
+			b = appendString(b, name)
+		}
+	}
+	return sha256.Sum256(b)
 }
 
 // MemoBytes returns how many bytes the remembered requests take.
@@ -322,8 +339,7 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 	case string(r.Method) != "GET" && string(r.Method) != "POST":
 		return ReasonMethod
 	}
-	s.parts = appendString(s.parts, keyFormat)
-	s.parts = appendString(s.parts, k.options.ClusterID)
+	s.parts = append(s.parts, k.begin[:]...)
 	s.parts = appendString(s.parts, r.API)
 	s.addPath(r.Index, v)
 	s.addPath(r.Type, v)

@@ -550,6 +550,37 @@ func TestReloadKeepsAnswers(t *testing.T) {
 	}
 }
 
+// An answer that was stored while callers were taken for one by mistake is not given when that is corrected.
+func TestReloadThatChangesWhoIsAlike(t *testing.T) {
+	of := func(settings string) string {
+		return `[{name: main, filter: [{cache: {` + settings + `}}, {node: {}}]}]`
+	}
+	for _, settings := range []string{
+		"harmless_headers: [x-team]", "identity: shared", "by_address: true", "preference: drop", "rounded_now: still", "key_headers: [accept-language]",
+		"key_args: [timeout]",
+	} {
+		r := newRig(t, of(settings))
+		r.ask("/i/_search", `{}`, "X-Team", "alice")
+		r.load(of(settings + ", ttl: 1m"))
+		if x := r.ask("/i/_search", `{}`, "X-Team", "alice"); x.Trace.Outcome != flows.Hit {
+			t.Errorf("%s: after a reload that changes the time to live: %s", settings, field(x, "cache-status"))
+		}
+		r.load(of(""))
+		for _, team := range []string{"", "alice"} {
+			x := request("/i/_search", `{}`)
+			if team != "" {
+				x.Request.Header.AddString("X-Team", team)
+			}
+			if err := r.serve("main", x); err != nil {
+				t.Fatal(err)
+			}
+			if x.Trace.Outcome != flows.Upstream {
+				t.Errorf("%s, corrected: team %q: %s", settings, team, field(x, "cache-status"))
+			}
+		}
+	}
+}
+
 func TestSizes(t *testing.T) {
 	f := func(set string, length int, streamed bool, want string) {
 		t.Helper()
