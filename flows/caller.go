@@ -108,6 +108,25 @@ func (k *callers) trusts(addr netip.Addr) bool {
 // claims tells whether a field says who the caller is, or where it came from.
 func (k *callers) claims(name []byte) bool { return k.claimed.has(name) }
 
+// judge takes a trusted peer at its word about who sent r, and drops what others say. claims tells whether anything is said.
+func (k *callers) judge(r *Request, trusted, claims bool) {
+	switch {
+	case trusted:
+		r.ClientIP = k.clientIP(r.Peer.Addr(), &r.Header)
+	case claims:
+		r.Header.Filter(func(f wire.Field) bool { return !k.claims(f.Name) })
+	}
+}
+
+// Admit makes of x, which is only to be explained, what an entry makes of a request that comes from peer.
+func (c *EntryConfig) Admit(x *Exchange, peer netip.Addr) {
+	k := newCallers(c)
+	x.conn = &conn{entry: &Entry{callers: k}, peer: netip.AddrPortFrom(peer, 0), trusted: k.trusts(peer)}
+	x.Request.Peer = x.conn.peer
+	x.Request.Header.DropHopByHop()
+	k.judge(&x.Request, x.conn.trusted, true)
+}
+
 // Identifies tells whether a header field of that name, in any case, is one of the entry's identity_fields.
 func (x *Exchange) Identifies(name []byte) bool {
 	return x.conn != nil && x.conn.entry.callers.identity.has(name)

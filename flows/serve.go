@@ -187,12 +187,7 @@ func (x *Exchange) examine() (expects bool, err error) {
 			r.User = nil // Connection named it: the node will not see it
 		}
 	}
-	switch {
-	case x.conn.trusted:
-		r.ClientIP = callers.clientIP(r.Peer.Addr(), &r.Header)
-	case claims:
-		r.Header.Filter(func(f wire.Field) bool { return !callers.claims(f.Name) })
-	}
+	callers.judge(r, x.conn.trusted, claims)
 	return expects, nil
 }
 

@@ -23,7 +23,8 @@ type Mux interface {
 	Handle(pattern string, h http.Handler)
 }
 
-// A Route returns the flows that a request meets that comes to an entry; an empty name is the first entry.
+// A Route returns the flows that a request meets that comes to an entry, and makes of the request what the entry makes of it. An
+// empty name is the first entry.
 type Route func(entry string, x *flows.Exchange) ([]*flows.Flow, error)
 
 // Publish adds the pages of the caches that keeper holds to mux:
@@ -154,7 +155,7 @@ type Question struct {
 	Method string            `json:"method"` // empty: POST
 	Path   string            `json:"path"`   // request target with its query string
 	Header map[string]string `json:"header"`
-	Client string            `json:"client"` // address of the caller
+	Client string            `json:"client"` // address from which it comes; without it nobody is believed what the header says of callers
 	Body   json.RawMessage   `json:"body"`   // an object, or text that holds it
 }
 
@@ -231,6 +232,10 @@ func readJSON(r io.Reader, into any) error {
 		if err = d.Decode(into); err == nil && d.More() {
 			err = errors.New("something stands behind the object")
 		}
+	}
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return elastic.Errorf(413, "content_too_long_exception",
+			"read the request: it is over the %d bytes that the admin listener reads; weir cache explain takes larger ones", tooLarge.Limit)
 	}
 	if err != nil {
 		return elastic.Errorf(400, "parsing_exception", "read the request: %v", err)

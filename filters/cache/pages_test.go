@@ -265,6 +265,17 @@ func TestExplainPage(t *testing.T) {
 	}
 }
 
+func TestExplainPageBounds(t *testing.T) {
+	h := page(func(r *http.Request) (any, error) { return explainPage(r, nil) })
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/_weir/cache/explain", strings.NewReader(`{"body":"`+strings.Repeat("x", 100)+`"}`))
+	r.Body = http.MaxBytesReader(w, r.Body, 100)
+	h.ServeHTTP(w, r)
+	if got := w.Body.String(); w.Code != 413 || !strings.Contains(got, "weir cache explain takes larger ones") {
+		t.Errorf("%d %s", w.Code, got)
+	}
+}
+
 func TestNoCacheOnTheWay(t *testing.T) {
 	r := newRig(t, `[{name: main, filter: [{limit: {}}, {node: {}}]}]`)
 	q := Question{Path: "/i/_search"}

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/elastic/estest"
+	"weir/filters/cache"
 	"weir/internal/conf"
 	"weir/queue"
 )
@@ -182,6 +183,30 @@ func TestPagesOfTheCache(t *testing.T) {
 		t.Errorf("the cluster was asked %d times, want once a round", n)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// An explanation has in the key what the entry leaves of the header, and nothing else.
+func TestExplainTakesCallersLikeTheEntry(t *testing.T) {
+	f := func(client, field, want string) {
+		t.Helper()
+		text := strings.Replace(config(t, "http://127.0.0.1:1", ""), "router: default,",
+			"router: default, trusted_proxies: [10.0.0.0/8], identity_fields: [x-proxy-user, user-agent],", 1)
+		plan, p := (&files{text: text}).load()
+		if err := p.Err(); err != nil {
+			t.Fatal(err)
+		}
+		q := cache.Question{Path: "/i/_search", Client: client, Header: map[string]string{field: "alice"}}
+		e, err := q.Ask(plan.Way)
+		if got := strings.Join(e.Identity, " "); err != nil || got != want {
+			t.Errorf("%s from %q: identity %q, want %q; %v", field, client, got, want, err)
+		}
+	}
+	f("", "X-Proxy-User", "")
+	f("192.0.2.1", "X-Proxy-User", "")
+	f("10.1.2.3", "X-Proxy-User", "x-proxy-user")
+	f("192.0.2.1", "User-Agent", "")
+	f("10.1.2.3", "User-Agent", "user-agent")
+	f("192.0.2.1", "X-Team", "x-team")
 }
 
 func TestRefusedReloadChangesNothing(t *testing.T) {

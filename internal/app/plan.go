@@ -363,12 +363,14 @@ func clusterNode(section *conf.Node, name string) *conf.Node {
 	return nil
 }
 
-// Way returns the flows that a request meets that comes to an entry. An empty name is the first entry.
+// Way returns the flows that a request meets that comes to an entry from its ClientIP, and makes of the request what the entry
+// makes of it. An empty name is the first entry.
 func (plan *Plan) Way(entry string, x *flows.Exchange) ([]*flows.Flow, error) {
 	e, err := plan.Entry(entry)
 	if err != nil {
 		return nil, err
 	}
+	e.Admit(x, x.Request.ClientIP)
 	return plan.Routers[e.Router].Explain(x).Flows, nil
 }
 
