@@ -52,7 +52,7 @@ func (e *encoder) caller(r *flows.Request, head *fields) {
 	// for which it asks (elastic/kibana#102626).
 	if _, context, found := bytes.Cut(head.opaqueID, semicolon); found && len(context) > 0 {
 		e.raw(`,"context":`)
-		e.text(context)
+		e.text(withoutUser(context))
 	}
 	e.raw(`}`)
 }
@@ -95,8 +95,11 @@ func (e *encoder) headers(r *flows.Request, names []string) {
 				e.raw(`,`)
 			}
 			first = false
-			e.scratch = append(append(append(e.scratch[:0], name...), ": "...), withoutUser(h.Value)...)
-			e.text(e.scratch)
+			e.scratch = append(append(e.scratch[:0], name...), ": "...)
+			parameters := separator(h.Value, "?#") // of the URL that Referer is
+			e.scratch = append(e.scratch, h.Value[:parameters]...)
+			e.scratch = appendQuery(e.scratch, h.Value[parameters:])
+			e.text(withoutUser(e.scratch))
 		}
 	}
 	if !first {

@@ -130,9 +130,9 @@ func resultOf(o flows.Outcome, status int) string {
 // messageOf returns the reason of fault with its cause, which the client was not told.
 func messageOf(fault *elastic.Error) string {
 	if fault.Cause == nil {
-		return fault.Reason
+		return obs.RedactText(fault.Reason)
 	}
-	return fault.Reason + ": " + obs.RedactError(fault.Cause).Error()
+	return obs.RedactText(fault.Reason) + ": " + obs.RedactError(fault.Cause).Error()
 }
 
 func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *settings) {
@@ -176,7 +176,7 @@ func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *settings)
 // bodyOf returns the beginning of a body for a record, with secrets hidden. It is nil where none is wanted, where the body is
 // not in memory or not plain JSON, and for APIs to which callers send secrets. It is valid until the next call.
 func (e *encoder) bodyOf(b *flows.Body, most int64, coding []byte, call *api.Call, hide []fieldPath) []byte {
-	if most == 0 || secretAPI(call.Name) {
+	if most == 0 || secretBodies(call) {
 		return nil
 	}
 	data := plainJSON(b, coding)
@@ -207,20 +207,35 @@ func plainJSON(b *flows.Body, coding []byte) []byte {
 
 // withoutCutURL cuts a URL off that may go on behind the end of text: there it would show whether it has a user part.
 func withoutCutURL(text []byte) []byte {
-	i := bytes.LastIndex(text, schemeEnd)
+	i := obs.LastURL(stringOf(text))
 	if i < 0 || bytes.ContainsAny(text[i:], " \t\r\n\"<>") {
 		return text
 	}
-	return text[:i+len(schemeEnd)]
+	return text[:i]
 }
 
-// secretAPI tells whether bodies of an API carry passwords or keys by nature.
-func secretAPI(name string) bool {
-	switch name {
-	case "reindex", "snapshot.create_repository", "cluster.put_settings":
-		return true
+// secretAPIs are what the names of APIs begin with whose bodies carry passwords, keys, or addresses that are as good as keys
+// (those of web hooks).
+var secretAPIs = []string{
+	"cluster.get_settings", "cluster.put_settings", "connector.", "esql.get_data_source", "esql.put_data_source", "fleet.get_secret",
+	"fleet.post_secret", "flow_framework.", "inference.put", "inference.update", "ism.get_polic", "ism.put_polic", "license.post",
+	"logstash.", "ml.create_connector", "ml.get_connector", "ml.register_model", "ml.search_connectors", "ml.update_connector",
+	"ml.update_model", "nodes.reload_secure_settings", "notifications.", "query.datasource", "reindex", "security.",
+	"snapshot.create_repository", "snapshot.get_repository", "watcher.",
+}
+
+// secretBodies tells whether bodies of a call carry secrets by nature. Of a call that is not known, but for those to an index,
+// nobody can tell: the plugins that send messages have such APIs.
+func secretBodies(call *api.Call) bool {
+	if call.Name == "" {
+		return len(call.Index) == 0
 	}
-	return strings.HasPrefix(name, "security.") || strings.HasPrefix(name, "watcher.") || strings.HasPrefix(name, "notifications.")
+	for _, s := range secretAPIs {
+		if strings.HasPrefix(call.Name, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // client writes who asked, and notes where the address stands.
@@ -268,7 +283,7 @@ func (e *encoder) elasticsearch(call *api.Call, opaqueID []byte) {
 	if len(call.Index) > 0 {
 		e.scratch = api.DecodeSegment(e.scratch[:0], call.Index)
 		e.raw(`,"index":[`)
-		for rest, more := e.scratch, true; more; {
+		for rest, more := withoutUser(e.scratch), true; more; {
 			var name []byte
 			name, rest, more = bytes.Cut(rest, comma)
 			if len(name) == 0 {
@@ -283,7 +298,7 @@ func (e *encoder) elasticsearch(call *api.Call, opaqueID []byte) {
 	}
 	if len(opaqueID) > 0 {
 		e.raw(`,"http":{"request":{"x_opaque_id":`)
-		e.text(opaqueID)
+		e.text(withoutUser(opaqueID))
 		e.raw(`}}`)
 	}
 	e.raw(`}`)
@@ -385,27 +400,38 @@ func (e *encoder) string(name, s string) {
 
 func (e *encoder) text(b []byte) { e.buf = appendText(e.buf, b, maxText) }
 
-// query writes a raw query string with the values of parameters that carry secrets hidden. Such a value ends at the next &
-// only: nodes take a semicolon for a separator as well, and a secret that holds one would otherwise show its end.
+// query writes a raw query string with what may be secrets hidden.
 func (e *encoder) query(q []byte) {
-	q = withoutUser(q)
-	out := e.scratch[:0]
-	for start := 0; start < len(q); {
-		end := start + separator(q[start:], "&;")
-		name, _, hasValue := bytes.Cut(q[start:end], equals)
-		if hasValue && secretParam(name) {
-			end = start + separator(q[start:], "&")
-			out = append(append(append(out, name...), '='), obs.Redacted...)
-		} else {
-			out = append(out, q[start:end]...)
+	e.scratch = appendQuery(e.scratch[:0], q)
+	e.text(withoutUser(e.scratch))
+}
+
+// appendQuery appends a raw query string with the values of parameters that carry secrets hidden. Such a value ends at the next
+// & only: nodes take a semicolon for a separator as well, and a secret that holds one would otherwise show its end. User parts
+// of URLs are hidden first within each parameter, so that hiding a value cannot cut them in two. Values may be URLs with
+// parameters themselves.
+func appendQuery(dst, q []byte) []byte {
+	for len(q) > 0 {
+		n := separator(q, "&")
+		param := withoutUser(q[:n])
+		for len(param) > 0 {
+			end := separator(param, ";?#")
+			name, _, hasValue := bytes.Cut(param[:end], equals)
+			if hasValue && secretParam(name) {
+				dst = append(append(append(dst, name...), '='), obs.Redacted...)
+				break
+			}
+			end = min(end+1, len(param))
+			dst = append(dst, param[:end]...)
+			param = param[end:]
 		}
-		if end < len(q) {
-			out = append(out, q[end])
+		if n < len(q) {
+			dst = append(dst, '&')
+			n++
 		}
-		start = end + 1
+		q = q[n:]
 	}
-	e.scratch = out
-	e.text(out)
+	return dst
 }
 
 var equals = []byte{'='}
@@ -422,22 +448,22 @@ func separator(q []byte, separators string) int {
 const longestParam = 64
 
 // secretParam tells whether the value of a parameter may be a secret by its name. Nodes decode names, so an escape must not
-// hide one. A name that is too long to be looked at is taken for one.
+// hide one. A name that is too long to be looked at is taken for one. source is the body of a search, which records have only
+// where the configuration asks for bodies.
 func secretParam(raw []byte) bool {
 	var buf [longestParam]byte
 	if len(raw) > 3*longestParam {
 		return true
 	}
 	decoded := api.DecodeQuery(buf[:0], raw)
-	return len(decoded) > longestParam || obs.SecretName(decoded)
+	return len(decoded) > longestParam || string(decoded) == "source" || obs.SecretName(decoded)
 }
 
-// withoutUser hides the user parts of URLs in a text. It copies only when there is a URL.
+// withoutUser hides the user parts of URLs in a text. It copies only when there is one to hide.
 func withoutUser(text []byte) []byte {
-	if !bytes.Contains(text, schemeEnd) {
-		return text
+	shown := stringOf(text)
+	if clean := obs.RedactText(shown); len(clean) != len(shown) || clean != shown {
+		return []byte(clean)
 	}
-	return []byte(obs.RedactText(string(text)))
+	return text
 }
-
-var schemeEnd = []byte("://")

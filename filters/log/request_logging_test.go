@@ -384,6 +384,17 @@ func TestSecretsAreHidden(t *testing.T) {
 	f(get("/_search?a=1;token=s3;cret&b"), "url.query", "a=1;token=***&b")
 	f(get("/_search?token&q=token"), "url.query", "token&q=token")
 	f(get("/_search?url=http://u:s3cret@h/"), "url.query", "url=http://***@h/")
+	f(get("/_search?q=http%3A%2F%2Fu%3As3cret%40h%2F&b=1"), "url.query", "q=http%3A%2F%2F***%40h%2F&b=1")
+	f(get("/_search?url=http://h&token=s3@cret"), "url.query", "url=http://h&token=***")
+	f(get("/_search?url=http://u:s3;token=cret@h"), "url.query", "url=http://***@h")
+	f(get("/_search?url=http://h/?token=s3cret&a=?"), "url.query", "url=http://h/?token=***&a=?")
+	f(get("/_search?source=%7B%22password%22%3A%22s3cret%22%7D&source_content_type=a&_source=b"), "url.query",
+		"source=***&source_content_type=a&_source=b")
+	f(get("/http:%2F%2Fu:s3cret@h/"), "url.path", "/http:%2F%2F***@h/")
+	f(get("/", "X-Opaque-Id", "http://u:s3cret@h"), "elasticsearch.http.request.x_opaque_id", "http://***@h")
+	known := get("/", "X-Opaque-Id", "a;http://u:s3cret@h")
+	known.Request.User = []byte("ann")
+	f(known, "weir.caller.context", "http://***@h")
 	f(get("/http://u:s3cret@h/"), "url.path", "/http://***@h/")
 	f(get("/", "User-Agent", "bot (+https://u:s3cret@h/)"), "user_agent.original", "bot (+https://***@h/)")
 	f(get("/", "Authorization", "Basic s3cret"), "http.request.body.content", nil)
@@ -402,7 +413,32 @@ func TestSecretsAreHidden(t *testing.T) {
 	const object = `{"a":"`
 	long := strings.Repeat("x", 1010-len(object))
 	f(post("/_search", object+long+` http://u:s3cret@h"}`), content, object+long+" http://")
+	f(post("/_search", `{"a":"http:\/\/u:s3cret@h"}`), content, `{"a":"http:\/\/***@h"}`)
+	f(post("/_search", object+long+` http:\/\/u:s3cret@h"}`), content, object+long+` http:\/\/`)
+	for _, target := range []string{
+		"/_connector/_secret", "/_plugins/_alerting/destinations", "/_plugins/_ml/connectors/_create", "/_license", "/_snapshot/r",
+		"/_nodes/reload_secure_settings", "/_plugins/_query/_datasources", "/_plugins/_flow_framework/workflow", "/_unheard/of",
+	} {
+		f(post(target, `{"value":"s3cret"}`), content, nil)
+	}
+	f(post("/i/_unheard", `{"a":1}`), content, `{"a":1}`)
 	f(post("/_search", `{"password":"s3cret","a":1}`), content, `{"password":"***","a":1}`)
+}
+
+func TestParametersInHeadersAreHidden(t *testing.T) {
+	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestHeaders: []string{"Referer"}})
+	f := func(referer, want string) {
+		t.Helper()
+		got, _ := s.record(t, end, flows.Explaining("GET", "/", "Referer", referer))["weir.headers"].([]any)
+		if len(got) != 1 || got[0] != "referer: "+want {
+			t.Errorf("%s: %v, want %s", referer, got, want)
+		}
+	}
+	f("http://h/?token=s3cret&a=1", "http://h/?token=***&a=1")
+	f("http://h/?a=1#access_token=s3cret", "http://h/?a=1#access_token=***")
+	f("http://u:s3cret@h/?password=s3cret", "http://***@h/?password=***")
+	f("http://u:s3?cret@h/", "http://***@h/")
+	f("http://h/app#/dashboards", "http://h/app#/dashboards")
 }
 
 func TestHeaderSecretsStayOut(t *testing.T) {

@@ -68,18 +68,19 @@ func RedactURL(raw string) string {
 	return raw[:start] + Redacted + raw[start+at:]
 }
 
-// RedactText hides the user parts of all URLs in a text. A URL ends at white space, a double quote or an angle bracket;
-// a double quote after a backslash does not end it, since errors quote URLs.
+// RedactText hides the user parts of all URLs in a text, also of those whose characters are percent-encoded, once or several
+// times, or escaped as in JSON. A URL ends at white space, a double quote or an angle bracket; a double quote after a backslash
+// does not end it, since errors quote URLs. It allocates only where there is a URL.
 func RedactText(text string) string {
 	var b strings.Builder
 	done := 0 // text[:done] is in b
 	for from := 0; ; {
-		i := strings.Index(text[from:], "://")
-		if i < 0 {
+		start, layers := schemeEnd(text[from:])
+		if start < 0 {
 			break
 		}
-		from += i + len("://")
-		at := userEnd(text[from : from+urlEnd(text[from:])])
+		from += start
+		at := encodedUserEnd(text[from:from+urlEnd(text[from:])], layers)
 		if at < 0 {
 			continue
 		}
@@ -93,6 +94,133 @@ func RedactText(text string) string {
 	}
 	b.WriteString(text[done:])
 	return b.String()
+}
+
+// LastURL returns where the last URL in a text goes on after its scheme, or -1 if there is none. It knows the spellings that
+// RedactText knows.
+func LastURL(text string) int {
+	last := -1
+	for from := 0; ; {
+		start, _ := schemeEnd(text[from:])
+		if start < 0 {
+			return last
+		}
+		from += start
+		last = from
+	}
+}
+
+// schemeEnd returns where the first :// of a text ends, however it is spelled, and how often it is percent-encoded, or -1.
+func schemeEnd(text string) (end, layers int) {
+	for i := 0; i < len(text); i++ {
+		if c := text[i]; c != ':' && c != '%' && c != '\\' {
+			continue
+		}
+		end, layers = i, 0
+		for _, want := range "://" {
+			c, n, l := spelled(text[end:])
+			if c != byte(want) {
+				end = -1
+				break
+			}
+			end += n
+			layers = max(layers, l)
+		}
+		if end >= 0 {
+			return end, layers
+		}
+	}
+	return -1, 0
+}
+
+// spelled returns the character that a text begins with, the length of its spelling, which is 0 at the end of the text, and
+// how often it is percent-encoded.
+func spelled(text string) (c byte, n, layers int) {
+	c, n = unescaped(text)
+	if n < len("%25") || c != '%' {
+		if n == len("%25") {
+			layers = 1
+		}
+		return c, n, layers
+	}
+	for layers = 1; ; layers++ { // %252F is %2F in another layer
+		if len(text) < n+2 {
+			return c, n, layers
+		}
+		inner, ok := hexByte(text[n : n+2])
+		if !ok {
+			return c, n, layers
+		}
+		n += 2
+		if inner != '%' {
+			return inner, n, layers + 1
+		}
+	}
+}
+
+// unescaped returns the character that a text begins with, of what one layer of encoding makes, and the length of its spelling.
+func unescaped(text string) (c byte, n int) {
+	switch {
+	case text == "":
+		return 0, 0
+	case text[0] == '%' && len(text) > 2:
+		if c, ok := hexByte(text[1:3]); ok {
+			return c, 3
+		}
+	case strings.HasPrefix(text, `\/`):
+		return '/', 2
+	case strings.HasPrefix(text, `\u00`) && len(text) >= len(`\u0000`):
+		if c, ok := hexByte(text[4:6]); ok {
+			return c, 6
+		}
+	}
+	return text[0], 1
+}
+
+func hexByte(text string) (byte, bool) {
+	v, err := strconv.ParseUint(text, 16, 8)
+	return byte(v), err == nil
+}
+
+// maxLayers is how many layers of encoding are looked through behind a scheme, besides its own.
+const maxLayers = 3
+
+// encodedUserEnd is userEnd for a URL that is encoded. Of what the layers below that of the scheme make of it, which may be the
+// user part's own encoding, the longest user part counts.
+func encodedUserEnd(raw string, layers int) int {
+	longest := -1
+	text := raw
+	var offsets []int // where in raw each byte of text begins, if they differ
+	for layer := 0; ; layer++ {
+		last := layer == layers+maxLayers || !strings.ContainsAny(text, `%\`)
+		if layer >= layers || last {
+			if at := userEnd(text); at >= 0 {
+				if offsets != nil {
+					at = offsets[at]
+				}
+				longest = max(longest, at)
+			}
+		}
+		if last {
+			return longest
+		}
+		var inner []byte
+		var inOffsets []int
+		for i := 0; i < len(text); {
+			c, n := unescaped(text[i:])
+			inner = append(inner, c)
+			if offsets == nil {
+				inOffsets = append(inOffsets, i)
+			} else {
+				inOffsets = append(inOffsets, offsets[i])
+			}
+			i += n
+		}
+		if len(inner) == len(text) { // no escapes
+			layer = layers + maxLayers - 1
+		}
+		text, offsets = string(inner), inOffsets
+	}
 }
 
 func urlEnd(s string) int {

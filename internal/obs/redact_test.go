@@ -47,6 +47,20 @@ func TestRedactText(t *testing.T) {
 	f("http://a:b@c,http://e:f@g", "http://***@c,http://***@g")
 	f(`Get "https://u:p\"4ss@es/": refused`, `Get "https://***@es/": refused`)
 	f("://", "://")
+	f("q=http%3A%2F%2Fu%3Ap4ss%40h%2F&b", "q=http%3A%2F%2F***%40h%2F&b")
+	f("q=http%3a//u:p4ss%40h", "q=http%3a//***%40h")
+	f("q=http%253A%252F%252Fu%253Ap4ss%2540h", "q=http%253A%252F%252F***%2540h")
+	f("q=http%3A%2F%2Fu%3A12%252Fp4ss%40h", "q=http%3A%2F%2F***%40h")
+	f("http://u:p4ss%40h/", "http://***%40h/")
+	f("http://u:12%2Fp4ss@h/", "http://***@h/")
+	f("/http:%2F%2Fu:p4ss@h/", "/http:%2F%2F***@h/")
+	f(`{"a":"http:\/\/u:p4ss@h","b":"me@example.org"}`, `{"a":"http:\/\/***@h","b":"me@example.org"}`)
+	f(`"http\u003a\u002f\u002fu:p4ss\u0040h"`, `"http\u003a\u002f\u002f***\u0040h"`)
+	f("q=http%3A%2F%2Fh%2F&x=me@example.org", "q=http%3A%2F%2Fh%2F&x=me@example.org")
+	f("%", "%")
+	f("%3A%2", "%3A%2")
+	f(":%25%25", ":%25%25")
+	f("100%:50%", "100%:50%")
 }
 
 func TestRedactHeader(t *testing.T) {
@@ -68,6 +82,12 @@ func TestRedactHeader(t *testing.T) {
 	f("Authorization", "", "")
 	f("Content-Type", "application/json", "application/json")
 	f("Referer", "https://u:p4ss@kibana/", "https://***@kibana/")
+}
+
+func TestRedactTextAllocatesNothingWithoutAURL(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() { RedactText("/%3Clogs-%7Bnow%2Fd%7D%3E/a:b%3A%2Fc") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }
 
 func TestRedactHeaderAllocatesNothingForWhatItLeaves(t *testing.T) {
