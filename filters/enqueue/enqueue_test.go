@@ -414,7 +414,9 @@ func TestSecretsStayOutOfTheQueue(t *testing.T) {
 	}
 	m := r.messages(1)[0]
 	want := []message.Field{
-		{Name: "X-Team", Value: "blue"}, {Name: "X-Opaque-Id", Value: "42"}, {Name: "User-Agent", Value: "bot (+http://***@h/)"},
+		{Name: "X-Team", Value: "blue"},
+		{Name: "X-Opaque-Id", Value: "42"},
+		{Name: "User-Agent", Value: "bot (+http://***@h/)"},
 		{Name: "Content-Type", Value: "application/json"},
 	}
 	if diff := cmp.Diff(want, m.Fields); diff != "" {
