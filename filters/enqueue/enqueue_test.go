@@ -73,7 +73,7 @@ func newRig(t *testing.T, o disk.Options, shape func(*QueueConfig)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Stop)
-	consumers, err := f.queue.Consumers(1)
+	consumers, err := f.Queue.Consumers(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestBulkThatUnpacksToTooMuch(t *testing.T) {
 	if status, body := r.ask("POST", "/a/_bulk", zipped.String(), "Content-Encoding", "gzip"); status != 413 || !strings.Contains(body, "over 1048576 bytes when it is unpacked") {
 		t.Errorf("%d %s", status, body)
 	}
-	if s := f.queue.Stats(); s.Put != 0 {
+	if s := f.Queue.Stats(); s.Put != 0 {
 		t.Errorf("%d messages in the queue", s.Put)
 	}
 }
@@ -295,7 +295,7 @@ func TestBulkThatNodesRefuse(t *testing.T) {
 	if status, body := r.ask("POST", "/a/_bulk", ""); status != 400 || !strings.Contains(body, "request body is required") {
 		t.Errorf("%d %s", status, body)
 	}
-	if s := r.filter.(*enqueuer).queue.Stats(); s.Put != 0 {
+	if s := r.filter.(*enqueuer).Queue.Stats(); s.Put != 0 {
 		t.Errorf("%d messages in the queue", s.Put)
 	}
 }
@@ -386,7 +386,7 @@ func TestFullQueue(t *testing.T) {
 		}
 	}
 	inQueue := 0
-	for r.filter.(*enqueuer).queue.Stats().Depth > 0 {
+	for r.filter.(*enqueuer).Queue.Stats().Depth > 0 {
 		b, err := r.blocks.Peek(t.Context())
 		if err != nil {
 			t.Fatal(err)

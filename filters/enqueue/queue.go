@@ -18,12 +18,12 @@ import (
 	"weir/elastic"
 	"weir/elastic/api"
 	"weir/elastic/bulk"
+	"weir/filters/outbox"
 	"weir/flows"
 	"weir/internal/conf"
 	"weir/internal/obs"
 	"weir/internal/wire"
 	"weir/queue"
-	"weir/queue/disk"
 	"weir/queue/message"
 )
 
@@ -51,7 +51,7 @@ type enqueuer struct {
 	config       QueueConfig
 	fields       []string // in small letters
 	mostInflated int64
-	outbox
+	messages
 }
 
 var (
@@ -82,7 +82,7 @@ func Queue() flows.Factory[QueueConfig] {
 					f.fields = append(f.fields[:len(f.fields):len(f.fields)], strings.ToLower(name))
 				}
 			}
-			if !f.build(b, c.QueueName) {
+			if !f.Build(b, c.QueueName, &words) {
 				return nil
 			}
 			return f
@@ -96,7 +96,7 @@ func Queue() flows.Factory[QueueConfig] {
 
 // Serve implements flows.Filter.
 func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
-	if x.Replay != nil && x.Replay.Queue == f.name {
+	if x.Replay != nil && x.Replay.Queue == f.Name {
 		return next.Serve(x)
 	}
 	call := x.Call()
@@ -114,7 +114,7 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 		return err
 	}
 	m := f.message(x, query)
-	ctx, cancel := context.WithTimeoutCause(f.life, f.config.Wait.Std(), errWait)
+	ctx, cancel := context.WithTimeoutCause(f.Life, f.config.Wait.Std(), errWait)
 	defer cancel()
 	if call.Name == "bulk" {
 		return f.bulk(ctx, x, m, body)
@@ -246,94 +246,44 @@ func refusal(err error) *elastic.Error {
 	}
 }
 
-// outbox is the queue that a filter puts messages into.
-type outbox struct {
-	name   string
-	opener queue.Opener
+// messages is the queue that a filter puts messages into.
+type messages struct{ outbox.Outbox }
 
-	queue    queue.Queue
-	logger   *slog.Logger
-	throttle *obs.Throttle
-	life     context.Context
-
-	queued, refused, failed obs.Counter
-}
-
-// build checks the name of the queue and finds who opens it.
-func (o *outbox) build(b *flows.Builder, name string) bool {
-	if err := disk.ValidName(name); err != nil {
-		b.Errorf("queue_name", "%s", err)
-		return false
-	}
-	var ok bool
-	o.name = name
-	o.opener, ok = flows.Resource[queue.Opener](b, "queues", "default")
-	return ok
+// words are those of the log about messages.
+var words = outbox.Words{
+	Refused:   "requests are refused",
+	Failed:    "requests are not put into the queue",
+	Unwritten: "the last requests that were put into a queue were not written",
 }
 
 // Start implements flows.Starter.
-func (o *outbox) Start(rt *flows.Runtime) error {
-	q, err := o.opener.Open(o.name)
-	if err != nil {
-		return err
-	}
-	messages := rt.Metrics.Counter("weir_queue_messages_total",
+func (o *messages) Start(rt *flows.Runtime) error {
+	return o.Open(rt, rt.Metrics.Counter("weir_queue_messages_total",
 		"Requests to be put into a queue: queued, refused because it was full, failed because it takes none of the size or the disk did not answer.",
-		"queue", "outcome")
-	o.queued, o.refused, o.failed = messages.With(o.name, "queued"), messages.With(o.name, "refused"), messages.With(o.name, "failed")
-	o.queue, o.logger = q, rt.Logger.With("queue", o.name)
-	o.throttle = obs.NewThrottle(o.logger, time.Minute)
-	o.life = rt.Life()
-	return nil
-}
-
-// Stop implements flows.Stopper.
-func (o *outbox) Stop() {
-	if o.queue == nil {
-		return
-	}
-	o.throttle.Close()
-	if err := o.queue.Close(); err != nil {
-		o.logger.Error("the last requests that were put into a queue were not written", "error", err)
-	}
-	o.queue = nil
+		"queue", "outcome"))
 }
 
 // put puts m into the queue. It is not on disk before flush.
-func (o *outbox) put(m *message.Message) error {
+func (o *messages) put(m *message.Message) error {
 	record, err := m.AppendTo(nil)
 	if err == nil {
-		err = o.queue.Put(record)
+		err = o.Queue.Put(record)
 	}
-	o.count(err)
+	o.Count(err)
 	return err
 }
 
-// count counts what became of a message.
-func (o *outbox) count(err error) {
-	switch {
-	case err == nil:
-		o.queued.Inc()
-	case errors.Is(err, queue.ErrFull):
-		o.refused.Inc()
-		o.throttle.Log(slog.LevelWarn, "refused", "requests are refused", "error", err)
-	default:
-		o.failed.Inc()
-		o.throttle.Log(slog.LevelWarn, "failed", "requests are not put into the queue", "error", err)
-	}
-}
-
 // flush waits until what was put is on disk.
-func (o *outbox) flush(ctx context.Context) error {
-	err := o.queue.Flush(ctx)
+func (o *messages) flush(ctx context.Context) error {
+	err := o.Queue.Flush(ctx)
 	if err != nil {
-		o.throttle.Log(slog.LevelError, "flush", "requests did not reach the disk in time, and their clients are told so", "error", err)
+		o.Throttle.Log(slog.LevelError, "flush", "requests did not reach the disk in time, and their clients are told so", "error", err)
 	}
 	return err
 }
 
 // keep puts m into the queue and waits until it is on disk.
-func (o *outbox) keep(ctx context.Context, m *message.Message) error {
+func (o *messages) keep(ctx context.Context, m *message.Message) error {
 	if err := o.put(m); err != nil {
 		return err
 	}

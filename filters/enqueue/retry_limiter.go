@@ -27,7 +27,7 @@ type RetryLimiterConfig struct {
 // retryLimiter puts requests aside that were made too often.
 type retryLimiter struct {
 	config RetryLimiterConfig
-	outbox
+	messages
 }
 
 var (
@@ -46,7 +46,7 @@ func RetryLimiter() flows.Factory[RetryLimiterConfig] {
 		},
 		Build: func(b *flows.Builder, c RetryLimiterConfig) flows.Filter {
 			f := &retryLimiter{config: c}
-			if !f.build(b, c.QueueName) {
+			if !f.Build(b, c.QueueName, &words) {
 				return nil
 			}
 			return f
@@ -73,10 +73,10 @@ func (f *retryLimiter) Serve(x *flows.Exchange, next flows.Handler) error {
 	for _, field := range r.Header.Fields() {
 		m.Fields = append(m.Fields, message.Field{Name: string(field.Name), Value: string(field.Value)})
 	}
-	ctx, cancel := context.WithTimeoutCause(f.life, f.config.Wait.Std(), errWait)
+	ctx, cancel := context.WithTimeoutCause(f.Life, f.config.Wait.Std(), errWait)
 	defer cancel()
 	if err := f.keep(ctx, &m); err != nil {
-		return elastic.Errorf(http.StatusServiceUnavailable, "queue_exception", "the queue [%s] does not take what was made too often", f.name).Because(err)
+		return elastic.Errorf(http.StatusServiceUnavailable, "queue_exception", "the queue [%s] does not take what was made too often", f.Name).Because(err)
 	}
 	x.Replay.Aside = true
 	x.Reply(http.StatusAccepted, "", nil)

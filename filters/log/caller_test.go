@@ -154,7 +154,7 @@ func TestAuditHoldsTheAnswerBack(t *testing.T) {
 		t.Errorf("when the answer leaves %d records are on disk and %d are not", n.Records, n.OpenRecords)
 	}
 
-	s.requestLogging.queue = slowDisk{s.requestLogging.queue}
+	s.requestLogging.Queue = slowDisk{s.requestLogging.Queue}
 	s.config.AuditWait = conf.Duration(time.Millisecond)
 	x := flows.Explaining("PUT", "/a/_doc/1")
 	err := s.Serve(x, answered)

@@ -10,19 +10,17 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"weir/elastic"
+	"weir/filters/outbox"
 	"weir/flows"
 	"weir/internal/conf"
 	"weir/internal/obs"
 	"weir/internal/wire"
-	"weir/queue"
-	"weir/queue/disk"
 )
 
 // RequestLoggingConfig is the configuration of request_logging.
@@ -62,16 +60,17 @@ type settings struct {
 // requestLogging writes a record of each exchange into a queue.
 type requestLogging struct {
 	config settings
-	opener queue.Opener
+	outbox.Outbox
+	ids     ids
+	sampler sampler
+	skipped obs.Counter
+}
 
-	queue    queue.Queue
-	ids      ids
-	throttle *obs.Throttle
-	logger   *slog.Logger
-	sampler  sampler
-	life     context.Context
-
-	queued, refused, failed, skipped obs.Counter
+// words are those of the log about records.
+var words = outbox.Words{
+	Refused:   "records of exchanges are dropped",
+	Failed:    "records of exchanges are dropped",
+	Unwritten: "the last records of exchanges were not written",
 }
 
 var (
@@ -88,8 +87,8 @@ func RequestLogging() flows.Factory[RequestLoggingConfig] {
 			return RequestLoggingConfig{Shapes: true, Sample: 100, AuditWait: conf.Duration(5 * time.Second)}
 		},
 		Build: func(b *flows.Builder, c RequestLoggingConfig) flows.Filter {
-			if err := disk.ValidName(c.QueueName); err != nil {
-				b.Errorf("queue_name", "%s", err)
+			f := new(requestLogging)
+			if !f.Build(b, c.QueueName, &words) {
 				return nil
 			}
 			set := settings{RequestLoggingConfig: c}
@@ -109,11 +108,8 @@ func RequestLogging() flows.Factory[RequestLoggingConfig] {
 					b.Errorf("request_headers", "the field %s carries credentials, which are never recorded", name)
 				}
 			}
-			opener, ok := flows.Resource[queue.Opener](b, "queues", "default")
-			if !ok {
-				return nil
-			}
-			return &requestLogging{config: set, opener: opener}
+			f.config = set
+			return f
 		},
 		Examples: []flows.Example{
 			{Title: "Log every exchange", YAML: "- request_logging: {queue_name: request_logging}"},
@@ -126,35 +122,13 @@ func RequestLogging() flows.Factory[RequestLoggingConfig] {
 
 // Start implements flows.Starter.
 func (f *requestLogging) Start(rt *flows.Runtime) error {
-	f.logger = rt.Logger.With("queue", f.config.QueueName)
 	records := rt.Metrics.Counter("weir_log_records_total",
 		"Records of exchanges: queued, refused because the queue was full, failed because it takes no such record or was too slow for an audit, or skipped by sampling.",
 		"queue", "outcome")
-	f.queued = records.With(f.config.QueueName, "queued")
-	f.refused = records.With(f.config.QueueName, "refused")
-	f.failed = records.With(f.config.QueueName, "failed")
-	f.skipped = records.With(f.config.QueueName, "skipped")
+	f.skipped = records.With(f.Name, "skipped")
 	f.sampler = newSampler(f.config.Sample.Fraction())
 	f.ids.begin()
-	q, err := f.opener.Open(f.config.QueueName)
-	if err != nil {
-		return err
-	}
-	f.queue, f.throttle = q, obs.NewThrottle(f.logger, time.Minute)
-	f.life = rt.Life()
-	return nil
-}
-
-// Stop implements flows.Stopper.
-func (f *requestLogging) Stop() {
-	if f.queue == nil {
-		return
-	}
-	f.throttle.Close()
-	if err := f.queue.Close(); err != nil {
-		f.logger.Error("the last records of exchanges were not written", "error", err)
-	}
-	f.queue = nil
+	return f.Open(rt, records)
 }
 
 // Serve implements flows.Filter.
@@ -181,27 +155,17 @@ func (f *requestLogging) Serve(x *flows.Exchange, next flows.Handler) error {
 // put puts a record on the queue, or counts that it could not and returns why.
 func (f *requestLogging) put(record []byte) error {
 	err := f.enqueue(record)
-	switch {
-	case err == nil:
-		f.queued.Inc()
-		return nil
-	case errors.Is(err, queue.ErrFull):
-		f.refused.Inc()
-		f.throttle.Log(slog.LevelWarn, "refused", "records of exchanges are dropped", "error", err)
-	default:
-		f.failed.Inc()
-		f.throttle.Log(slog.LevelWarn, "failed", "records of exchanges are dropped", "error", err)
-	}
+	f.Count(err)
 	return err
 }
 
 func (f *requestLogging) enqueue(record []byte) error {
 	if !f.config.Audit {
-		return f.queue.Put(record)
+		return f.Queue.Put(record)
 	}
-	ctx, cancel := context.WithTimeoutCause(f.life, f.config.AuditWait.Std(), errAuditWait)
+	ctx, cancel := context.WithTimeoutCause(f.Life, f.config.AuditWait.Std(), errAuditWait)
 	defer cancel()
-	return f.queue.PutSync(ctx, record)
+	return f.Queue.PutSync(ctx, record)
 }
 
 var errAuditWait = errors.New("the record did not reach the disk within audit_wait")

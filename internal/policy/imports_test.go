@@ -22,7 +22,7 @@ var layers = map[string][]string{
 	"flows":               append([]string{"elastic=", "elastic/api", "elastic/generation", "elastic/query"}, base...),
 	"flows/flowstest":     append([]string{"flows=", "elastic="}, base...),
 	"pipeline":            append([]string{"pipeline", "flows", "elastic", "queue"}, base...),
-	"filters":             append([]string{"flows", "elastic", "queue"}, base...),
+	"filters":             append([]string{"filters/outbox", "flows", "elastic", "queue"}, base...),
 	"filters=":            {"filters", "flows"},
 	"internal/app":        append([]string{"internal/admin", "filters=", "pipeline", "flows", "elastic", "queue"}, base...),
 	"internal/docs":       append([]string{"internal/app", "filters=", "pipeline", "flows", "elastic"}, base...),
