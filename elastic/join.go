@@ -54,6 +54,7 @@ func (a *absentees) find(addr string) *absentee {
 type newcomer struct {
 	listed *listed
 	absent *absentee
+	asked  bool  // and had time to answer
 	node   *node // nil unless it answered as a node of the cluster
 	err    error // why it did not
 }
@@ -142,11 +143,8 @@ func (k *Cluster) meet(ctx context.Context, members []*member, found []*listed) 
 	for range min(maxMeeting, len(comers)) {
 		asking.Go(func() {
 			for c := range next {
-				if c.node, c.err = k.ask(ctx, c.listed); c.node == nil && over(ctx) {
-					c.err = nil // it had no time to answer: the first of the next round
-					continue
-				}
-				c.absent.asked = k.absent.round
+				c.node, c.err = k.ask(ctx, c.listed)
+				c.asked = c.node != nil || !over(ctx) // otherwise it is one of the first of the next round
 			}
 		})
 	}
@@ -161,11 +159,15 @@ func (k *Cluster) meet(ctx context.Context, members []*member, found []*listed) 
 	met := map[*listed]*node{}
 	var absent []*newcomer
 	for _, c := range comers {
+		if !c.asked {
+			continue
+		}
+		c.absent.asked = k.absent.round
 		switch {
 		case c.node != nil:
 			met[c.listed] = c.node
 			delete(k.absent.at, c.listed.endpoint.Addr)
-		case c.err != nil && !c.absent.told:
+		case !c.absent.told:
 			c.absent.told = true
 			absent = append(absent, c)
 		}

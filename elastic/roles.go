@@ -90,12 +90,11 @@ func (k *Cluster) describe(members []*member, list []listed) {
 		m.SetTier(balance.Search, read)
 		m.SetTier(balance.Get, read)
 		m.SetTier(balance.Write, other)
-		if !l.ingests() {
-			m.SetTier(balance.Ingest, max(other, 1))
-		} else {
-			m.SetTier(balance.Ingest, other)
-		}
 		m.SetTier(balance.Manage, other)
+		if !l.ingests() {
+			other = max(other, 1)
+		}
+		m.SetTier(balance.Ingest, other)
 		m.SetLocal(k.config.Balance.local(l.attributes))
 	}
 }

@@ -158,9 +158,10 @@ func NewEntry(c EntryConfig, tlsConfig *tls.Config, m *obs.Metrics, budget *Budg
 	if err != nil {
 		return nil, err
 	}
+	logger = logger.With("entry", c.Name)
 	e := &Entry{
 		config: c, tls: tlsConfig, metrics: metrics, budget: budget,
-		logger: logger.With("entry", c.Name), failLog: obs.NewThrottle(logger.With("entry", c.Name), time.Minute), slots: make(chan struct{}, connections(c.MaxConnections, logger)),
+		logger: logger, failLog: obs.NewThrottle(logger, time.Minute), slots: make(chan struct{}, connections(c.MaxConnections, logger)),
 		stop: make(chan struct{}), conns: map[*conn]struct{}{}, callers: newCallers(&c),
 		limits: limits{
 			head: time.Duration(c.HeaderTimeout), idle: time.Duration(c.IdleTimeout),

@@ -155,16 +155,6 @@ func (n *Node) Do(req *Request, resp *Response) error {
 	return failure
 }
 
-// waitTime returns a channel on which something comes when a wait that began at start is over, or nil, and its end.
-func (n *Node) waitTime(req *Request, start int64) (over <-chan time.Time, stop func()) {
-	by := earlier(n.at(req.Deadline), after(start, n.o.WaitTimeout))
-	if by == 0 {
-		return nil, func() {}
-	}
-	t := time.NewTimer(time.Duration(by - start))
-	return t.C, func() { t.Stop() }
-}
-
 // repeatable tells whether req, which failed on a pooled connection, may go to a fresh one.
 func repeatable(req *Request, e *Error, streamRead bool) bool {
 	if e.Answered || e.Timeout || e.Cancelled || e.Source || streamRead {
@@ -261,8 +251,13 @@ func (n *Node) distrust(now int64) {
 
 // wait waits for a grant, a time limit or the end of the exchange.
 func (n *Node) wait(req *Request, w waiter, place *list.Element, start int64) grant {
-	timeout, stop := n.waitTime(req, start)
-	defer stop()
+	by := earlier(n.at(req.Deadline), after(start, n.o.WaitTimeout))
+	var timeout <-chan time.Time
+	if by != 0 {
+		t := time.NewTimer(time.Duration(by - start))
+		defer t.Stop()
+		timeout = t.C
+	}
 	var cancelled <-chan struct{}
 	if req.Cancel != nil {
 		cancelled = req.Cancel.Done()
