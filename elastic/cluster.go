@@ -156,7 +156,6 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("elasticsearch %s: %w", c.Name, err)
 	}
-	members := make([]*member, 0, len(endpoints))
 	for _, e := range endpoints {
 		if e.Lookup != "" {
 			k.lookups = append(k.lookups, e)
@@ -168,10 +167,9 @@ func NewCluster(c *ClusterConfig, o PoolOptions, d Deps) (*Cluster, error) {
 		}
 		n.seed = true
 		k.seeds = append(k.seeds, n)
-		members = append(members, k.newMember(n))
 	}
-	k.picker.Set(members)
 	// From here on nothing fails: the numbers of a cluster that is at work are not to be those of one that never was.
+	k.picker.Set(k.admitSeeds(nil, nil, nil))
 	k.watchQueue()
 	k.watchNodes()
 	return k, nil

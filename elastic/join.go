@@ -133,7 +133,8 @@ func (k *Cluster) meet(ctx context.Context, members []*member, found []*listed) 
 			}
 			continue
 		}
-		if absent := k.absent.find(l.endpoint.Addr); absent.asked < k.absent.round {
+		absent := k.absent.find(l.endpoint.Addr)
+		if absent.asked < k.absent.round && !slices.ContainsFunc(comers, func(c *newcomer) bool { return c.absent == absent }) {
 			comers = append(comers, &newcomer{listed: l, absent: absent})
 		}
 	}
