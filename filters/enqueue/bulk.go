@@ -173,13 +173,14 @@ func (p *pieces) putPart(first, last int) {
 			start = p.ends[first-1]
 		}
 		p.message.Body = p.body[start:p.ends[last-1]]
-		err = p.enqueuer.put(&p.message)
-	}
-	if errors.Is(err, queue.ErrTooLarge) && last-first > 1 {
-		middle := (first + last) / 2
-		p.putPart(first, middle)
-		p.putPart(middle, last)
-		return
+		err = p.try(&p.message)
+		if errors.Is(err, queue.ErrTooLarge) && last-first > 1 {
+			middle := (first + last) / 2
+			p.putPart(first, middle)
+			p.putPart(middle, last)
+			return
+		}
+		p.Count(err)
 	}
 	p.taken = p.taken || err == nil
 	if err != nil && p.refused == nil {

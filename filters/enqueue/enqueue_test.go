@@ -81,6 +81,28 @@ func newRig(t *testing.T, o disk.Options, shape func(*QueueConfig)) *rig {
 	return r
 }
 
+// failed returns how many messages are counted as failed.
+func (r *rig) failed() float64 {
+	r.Helper()
+	all, err := r.metrics.Gather()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, family := range all {
+		if family.GetName() != "weir_queue_messages_total" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == "failed" {
+					return m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return 0
+}
+
 // Serve is the end of the flow.
 func (r *rig) Serve(x *flows.Exchange) error {
 	r.passed++
@@ -342,6 +364,9 @@ func TestActionThatIsTooLarge(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	}
+	if n := r.failed(); n != 1 {
+		t.Errorf("%v messages are counted as failed, want the one that is not in the queue", n)
+	}
 	if status, body := r.ask("POST", "/a/_bulk", large); status != 413 {
 		t.Errorf("%d %s", status, body)
 	}
@@ -438,6 +463,7 @@ func TestConfigurationThatCannotWork(t *testing.T) {
 	f(QueueConfig{QueueName: "a/b"}, `queue name "a/b"`)
 	f(QueueConfig{QueueName: "a", RequestHeaders: conf.Strings{"Authorization"}}, "never put into a queue")
 	f(QueueConfig{QueueName: "a", RequestHeaders: conf.Strings{"Connection"}}, "about a connection")
+	f(QueueConfig{QueueName: "a", RequestHeaders: conf.Strings{"Content-Length"}}, "follows from the body")
 	f(QueueConfig{QueueName: "a", RequestHeaders: conf.Strings{"a b"}}, "not the name")
 }
 

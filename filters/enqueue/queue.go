@@ -76,8 +76,8 @@ func Queue() flows.Factory[QueueConfig] {
 					b.Errorf("request_headers", "%q is not the name of a header field", name)
 				case obs.RedactHeader(name, "x") != "x":
 					b.Errorf("request_headers", "the field %s carries credentials, which are never put into a queue", name)
-				case wire.HopByHop([]byte(name)):
-					b.Errorf("request_headers", "the field %s is about a connection, and goes no further", name)
+				case !message.Carries([]byte(name)):
+					b.Errorf("request_headers", "the field %s is about a connection, or follows from the body, and goes no further", name)
 				default:
 					f.fields = append(f.fields[:len(f.fields):len(f.fields)], strings.ToLower(name))
 				}
@@ -263,14 +263,13 @@ func (o *messages) Start(rt *flows.Runtime) error {
 		"queue", "outcome"))
 }
 
-// put puts m into the queue. It is not on disk before flush.
-func (o *messages) put(m *message.Message) error {
+// try puts m into the queue. What came of it is not counted, and it is not on disk before flush.
+func (o *messages) try(m *message.Message) error {
 	record, err := m.AppendTo(nil)
-	if err == nil {
-		err = o.Queue.Put(record)
+	if err != nil {
+		return err
 	}
-	o.Count(err)
-	return err
+	return o.Queue.Put(record)
 }
 
 // flush waits until what was put is on disk.
@@ -284,7 +283,9 @@ func (o *messages) flush(ctx context.Context) error {
 
 // keep puts m into the queue and waits until it is on disk.
 func (o *messages) keep(ctx context.Context, m *message.Message) error {
-	if err := o.put(m); err != nil {
+	err := o.try(m)
+	o.Count(err)
+	if err != nil {
 		return err
 	}
 	return o.flush(ctx)

@@ -92,6 +92,9 @@ func Parse(record []byte) (Message, error) {
 	return m, nil
 }
 
+// Carries tells whether a message may have a header field of that name.
+func Carries(name []byte) bool { return !wire.HopByHop(name) && !wire.EqualFold(name, "content-length") }
+
 // malformed returns what no connection would have let through: bytes that would end a line of the request, above all.
 func (m *Message) malformed() string {
 	switch {
@@ -111,7 +114,7 @@ func (m *Message) malformed() string {
 		if !wire.ValidToken([]byte(f.Name)) || !wire.ValidValue([]byte(f.Value)) {
 			return fmt.Sprintf("the header field %q has a malformed name or value", f.Name)
 		}
-		if wire.HopByHop([]byte(f.Name)) || wire.EqualFold([]byte(f.Name), "content-length") {
+		if !Carries([]byte(f.Name)) {
 			return fmt.Sprintf("the header field %s is about a connection, or follows from the body", f.Name)
 		}
 	}
