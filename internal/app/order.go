@@ -122,7 +122,9 @@ func (o *order) warn() {
 			"in place of both")
 	}
 	o.warnTimes(either(whole, lookup), either(whole, store))
-	o.warnUnanswered(either(either(whole, lookup), store))
+	if answers == nil {
+		o.warnUnanswered(either(either(whole, lookup), store))
+	}
 }
 
 // warnTwice warns of a cache filter below another one that has done its work already.
@@ -176,7 +178,6 @@ func keyParts(s *placed) int {
 // warnUnanswered warns of a chain in which no answer can come from, at its cache, which is of no use then, if it has one.
 func (o *order) warnUnanswered(cache *placed) {
 	switch {
-	case slices.ContainsFunc(o.steps, func(s placed) bool { return o.answers(&s) }):
 	case cache != nil:
 		o.warnf(*cache, "no filter of the chain sends requests to a cluster: there is nothing to keep")
 	case len(o.steps) > 0:

@@ -105,7 +105,11 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 	b := flows.NewBuilder(filters.Registry(), p)
 	plan.builder = b
 	for name, cluster := range plan.Clusters {
-		b.Provide("elasticsearch", name, cluster, clusterNode(c.Elasticsearch, name))
+		var unused *conf.Node // of a cluster that is switched off it does not matter
+		if cluster.Enabled {
+			unused = clusterNode(c.Elasticsearch, name)
+		}
+		b.Provide("elasticsearch", name, cluster, unused)
 	}
 	plan.queues = &queues{}
 	b.Provide("queues", "default", plan.queues, nil)
@@ -352,11 +356,10 @@ func (plan *Plan) cluster(name string, n *conf.Node, p *conf.Problems) *elastic.
 	return nil
 }
 
-// clusterNode returns the part of the section elasticsearch that configures a cluster, or nil for one that is switched off:
-// whether anything refers to that does not matter.
+// clusterNode returns the part of the section elasticsearch that configures a cluster.
 func clusterNode(section *conf.Node, name string) *conf.Node {
 	for _, n := range section.Items() {
-		if n.Get("name").Scalar() == name && n.Get("enabled").Scalar() != "false" {
+		if n.Get("name").Scalar() == name {
 			return n
 		}
 	}

@@ -111,7 +111,7 @@ func TestQueueThatNothingReadsIsTold(t *testing.T) {
 	if status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/1", "{}"); status != http.StatusCreated {
 		t.Fatalf("%d %s", status, body)
 	}
-	const want = `msg="a queue holds records and nothing in the configuration reads it: name it as an input_queue, or see ` + "`weir queue`" + `" queue=writes records=1`
+	const want = `msg="a queue holds records and nothing in the configuration reads it: name it as an input_queue, or see ` + "`weir queue`" + `" queue=writes folder=`
 	if strings.Contains(log.String(), want) {
 		t.Error("told of a queue that is read")
 	}

@@ -68,9 +68,9 @@ func members(n *conf.Node, owner, key string, found func(kind string, n, in *con
 		members(item, owner, key, found)
 	}
 	if n.Get("parameters") != nil { // the classic forms
-		for _, member := range []string{"name", "joint"} {
-			if name := n.Get(member); name != nil {
-				owner = name.Scalar()
+		for _, member := range []string{"type", "joint"} {
+			if kind := n.Get(member); kind != nil {
+				owner = kind.Scalar()
 			}
 		}
 	}
@@ -102,9 +102,12 @@ func (a *App) tellStranded(plan *Plan) {
 		if used, err := f.InUse(); err != nil || used && !strings.HasPrefix(f.Path(), a.instance.Path()+"/") {
 			continue // of another process
 		}
-		if sum, err := f.Summary(); err == nil && sum.Records > 0 {
-			a.logger.Warn("a queue holds records and nothing in the configuration reads it: name it as an input_queue, or see `weir queue`",
-				"queue", f.Name, "records", sum.Records, "folder", f.Path())
+		for _, err := range f.Blocks() { // the first says enough: there may be gigabytes
+			if err == nil {
+				a.logger.Warn("a queue holds records and nothing in the configuration reads it: name it as an input_queue, or see `weir queue`",
+					"queue", f.Name, "folder", f.Path())
+			}
+			break
 		}
 	}
 }
