@@ -2,10 +2,7 @@ package flows
 
 import (
 	"net/netip"
-	"runtime/debug"
 	"time"
-
-	"weir/elastic"
 )
 
 // A Replay says of an exchange that its request was kept in a queue and is being made good now. Nobody waits for its answer but
@@ -41,8 +38,7 @@ func (g *Generation) Run(x *Exchange, name string) (ok bool, err error) {
 	x.Trace.Flow = name
 	defer func() {
 		if p := recover(); p != nil {
-			g.rt.Logger.Error("a filter panicked", "flow", name, "panic", p, "stack", string(debug.Stack()))
-			err = elastic.Errorf(500, "gateway_exception", "a filter of flow [%s] failed", name)
+			err = errPanic(p, name, g.rt.Logger)
 		}
 	}()
 	if err := f.Serve(x); err != nil {

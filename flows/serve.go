@@ -307,11 +307,16 @@ func (e *Entry) contain(x *Exchange, flow string, h Handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			e.metrics.panics.Inc()
-			e.logger.Error("a filter panicked", "flow", flow, "panic", p, "stack", string(debug.Stack()))
-			err = elastic.Errorf(500, "gateway_exception", "a filter of flow [%s] failed", flow)
+			err = errPanic(p, flow, e.logger)
 		}
 	}()
 	return h.Serve(x)
+}
+
+// errPanic tells the log of a panic in a filter of a flow, and returns what is answered.
+func errPanic(p any, flow string, logger *slog.Logger) error {
+	logger.Error("a filter panicked", "flow", flow, "panic", p, "stack", string(debug.Stack()))
+	return elastic.Errorf(500, "gateway_exception", "a filter of flow [%s] failed", flow)
 }
 
 // fail makes err the response. A failure is never answered in a way that clients take for a fact of the cluster.
