@@ -93,7 +93,9 @@ func Parse(record []byte) (Message, error) {
 }
 
 // Carries tells whether a message may have a header field of that name.
-func Carries(name []byte) bool { return !wire.HopByHop(name) && !wire.EqualFold(name, "content-length") }
+func Carries(name []byte) bool {
+	return !wire.HopByHop(name) && !wire.EqualFold(name, "content-length")
+}
 
 // malformed returns what no connection would have let through: bytes that would end a line of the request, above all.
 func (m *Message) malformed() string {
