@@ -74,10 +74,7 @@ func TestNodesFailInTurn(t *testing.T) {
 	})
 	searches.await(100)
 
-	rounds := 1
-	if os.Getenv(soakEnv) == "1" {
-		rounds = len(troubles)
-	}
+	rounds := soak(1, len(troubles))
 	for round := range rounds {
 		for i := range c.Nodes() {
 			x, node := troubles[(i+round)%len(troubles)], c.Node(i)

@@ -41,6 +41,11 @@ func swap(old, fresh string) edit {
 	}
 }
 
+// add adds text at the end.
+func add(fresh string) edit {
+	return func(_ testing.TB, text string) string { return text + fresh }
+}
+
 // A site is what gateways that belong together share: the working folder with its configuration, and an address.
 type site struct {
 	tb          testing.TB

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,10 +16,7 @@ import (
 // Labels come from closed sets: whatever a scanner asks for, /metrics does not grow (openshift/elasticsearch-operator#429,
 // linkerd/linkerd2#604).
 func TestRandomPathsLeaveMetricsAsTheyAre(t *testing.T) {
-	paths := 20_000
-	if os.Getenv(soakEnv) == "1" {
-		paths = 100_000
-	}
+	paths := soak(20_000, 100_000)
 	c := estest.New(t, estest.Options{})
 	s := newSite(t, c.URL())
 	s.build = buildUnraced // what is counted are series

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,27 +13,20 @@ import (
 	"weir/elastic/estest"
 )
 
-// queuedConfig takes writes into a queue, and makes them from there.
-const queuedConfig = `
-path.data: data
-entry: [{name: main, router: main, network: {binding: "%s"}}]
-router: [{name: main, default_flow: writes}]
-flow: [{name: writes, filter: [{queue: {queue_name: writes}}, {elasticsearch: {elasticsearch: default}}]}]
-pipeline: [{name: writes, queue_consumer: {input_queue: writes, flow: writes}}]
-elasticsearch: [{name: default, endpoint: "%s"}]
+// newQueueSite makes a site that takes writes into a queue, and makes them from there.
+func newQueueSite(tb testing.TB, cluster string) *site {
+	tb.Helper()
+	return newPlainSite(tb, cluster, "      - queue: {queue_name: writes}\n", add(`pipeline: [{name: writes, queue_consumer: {input_queue: writes, flow: main}}]
 queue: {reserve: 0}
-`
+`))
+}
 
 // Whoever was told that its write is taken finds it in the cluster, once, although the gateway was killed and the cluster was
 // away for a while.
 func TestKillLosesNoQueuedWrite(t *testing.T) {
-	rounds := 2
-	if os.Getenv(soakEnv) == "1" {
-		rounds = 20
-	}
+	rounds := soak(2, 20)
 	c := estest.New(t, estest.Options{})
-	s := newSite(t, c.URL())
-	s.write("gateway.yml", fmt.Sprintf(queuedConfig, s.addr, c.URL()))
+	s := newQueueSite(t, c.URL())
 	client := newClient(t)
 	for round := range rounds {
 		index := fmt.Sprint("queued-", round)
@@ -98,8 +90,7 @@ func TestKillLosesNoQueuedWrite(t *testing.T) {
 // a length of its own, and what is stored has one marker only (valyala/fasthttp#325, #576).
 func TestQueuedWritesDoNotMix(t *testing.T) {
 	c := estest.New(t, estest.Options{})
-	s := newSite(t, c.URL())
-	s.write("gateway.yml", fmt.Sprintf(queuedConfig, s.addr, c.URL()))
+	s := newQueueSite(t, c.URL())
 	g := s.start()
 	const clients, each = 20, 50
 	text := func(n int) string { return strings.Repeat(fmt.Sprintf("m%04d", n), 1+n%400) }

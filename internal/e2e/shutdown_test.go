@@ -50,18 +50,20 @@ func TestTermUnderLoadDrains(t *testing.T) {
 	awaitRecords(t, c.URL(), answered, mark, time.Now(), g)
 }
 
-// soakEnv asks for longer runs.
-const soakEnv = "WEIR_SOAK"
+// soak returns how much is done of something: as usual, or the longer form that WEIR_SOAK=1 asks for.
+func soak(usual, long int) int {
+	if os.Getenv("WEIR_SOAK") == "1" {
+		return long
+	}
+	return usual
+}
 
 // killWindow is what a kill may cost: the records of the requests that were answered last. Records are written when their
 // block is 100 ms old (queue.block_age).
 const killWindow = 200 * time.Millisecond
 
 func TestKillUnderLoadLosesNothing(t *testing.T) {
-	rounds := 2
-	if os.Getenv(soakEnv) == "1" {
-		rounds = 20
-	}
+	rounds := soak(2, 20)
 	c := estest.New(t, estest.Options{})
 	killRounds(t, newSite(t, c.URL()), c.URL(), true, rounds, func(round int) (undo func()) {
 		// Records pile up in every second round, and are on their way in the others.
@@ -76,10 +78,7 @@ func TestKillUnderLoadLosesNothing(t *testing.T) {
 // TestKillUnderLoadWithAnEngine does it with a real cluster, which is killed as well in the second round of each four, a
 // moment before the gateway.
 func TestKillUnderLoadWithAnEngine(t *testing.T) {
-	rounds := 3
-	if os.Getenv(soakEnv) == "1" {
-		rounds = 20
-	}
+	rounds := soak(3, 20)
 	c := searchtest.Own(t, searchnode.Options{Engine: searchnode.OpenSearch2})
 	killRounds(t, newSite(t, c.URLs()[0]), c.URLs()[0], true, rounds, func(round int) (undo func()) {
 		if round%4 != 1 {
@@ -96,26 +95,13 @@ func TestKillUnderLoadWithAnEngine(t *testing.T) {
 	})
 }
 
-// auditFile holds answers back until their records are on disk.
-const auditFile = `
-path.data: data
-entry: [{name: main, router: main, network: {binding: "%s"}}]
-router: [{name: main, default_flow: main}]
-flow: [{name: main, filter: [{request_logging: {queue_name: audit, audit: true}}, {elasticsearch: {elasticsearch: default}}]}]
-pipeline: [{name: audit, json_indexing: {input_queue: audit, elasticsearch: default, index_name: gateway_requests}}]
-elasticsearch: [{name: default, endpoint: "%s"}]
-queue: {reserve: 0}
-`
-
 // TestKillUnderLoadLosesNoAuditedRecord holds that with audit there is no window: whoever had an answer has a record.
 func TestKillUnderLoadLosesNoAuditedRecord(t *testing.T) {
-	rounds := 2
-	if os.Getenv(soakEnv) == "1" {
-		rounds = 20
-	}
+	rounds := soak(2, 20)
 	c := estest.New(t, estest.Options{})
-	s := newSite(t, c.URL())
-	s.write("gateway.yml", fmt.Sprintf(auditFile, s.addr, c.URL()))
+	s := newPlainSite(t, c.URL(), "      - request_logging: {queue_name: audit, audit: true}\n", add(`pipeline: [{name: audit, json_indexing: {input_queue: audit, elasticsearch: default, index_name: gateway_requests}}]
+queue: {reserve: 0}
+`))
 	killRounds(t, s, c.URL(), false, rounds, func(round int) (undo func()) {
 		if round%2 == 1 {
 			return nil
