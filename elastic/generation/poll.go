@@ -129,13 +129,12 @@ func (t *Tracker) lapse(s *Scope) {
 
 // unprove notes that polls have nothing to say of a scope any more. If they had, that is a change: what was found before is
 // not there, or moves by itself. t.mu is held.
-func (t *Tracker) unprove(s *Scope) (changed bool) {
+func (t *Tracker) unprove(s *Scope) {
 	t.forget(s)
-	if s.proven.Swap(0) == 0 {
-		return false
+	if s.proven.Swap(0) != 0 {
+		t.metrics.polls.Inc()
+		s.version.Add(1)
 	}
-	s.version.Add(1)
-	return true
 }
 
 func (t *Tracker) refused(ctx context.Context, what string, err error) {
@@ -155,9 +154,7 @@ func (t *Tracker) poll(ctx context.Context, client Client, s *Scope, shaped uint
 		if errors.Is(err, errMissing) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			if t.unprove(s) {
-				t.metrics.polls.Inc()
-			}
+			t.unprove(s)
 		}
 		return
 	}
@@ -169,9 +166,7 @@ func (t *Tracker) poll(ctx context.Context, client Client, s *Scope, shaped uint
 		names = nil // it may be what was so before
 	}
 	if moves {
-		if t.unprove(s) {
-			t.metrics.polls.Inc()
-		}
+		t.unprove(s)
 		s.names = names
 		return
 	}
