@@ -462,7 +462,7 @@ func secretParam(raw []byte) bool {
 // withoutUser hides the user parts of URLs in a text. It copies only when there is one to hide.
 func withoutUser(text []byte) []byte {
 	shown := stringOf(text)
-	if clean := obs.RedactText(shown); len(clean) != len(shown) || clean != shown {
+	if clean := obs.RedactText(shown); clean != shown {
 		return []byte(clean)
 	}
 	return text
