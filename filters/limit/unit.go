@@ -143,8 +143,8 @@ func (c *Costs) DecodeConf(n *conf.Node, p *conf.Problems) {
 		return
 	}
 	c.all, c.byAPI = 1, map[string]int64{}
+	known := append(api.ClassNames(), api.Names()...)
 	for _, name := range n.Keys() {
-		known := append(api.ClassNames(), api.Names()...)
 		if !slices.Contains(known, name) {
 			q := p.Errorf(n.Get(name), "%q is neither an API nor a class of APIs", name)
 			q.Suggestion, _ = conf.Nearest(name, known)
