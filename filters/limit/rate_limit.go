@@ -574,11 +574,11 @@ func (s *scratch) bar(l *limit, why *elastic.Error) { s.barring, s.why = l, why 
 
 // addUse adds what a part of a request costs one key of a limit.
 func (f *rateLimit) addUse(s *scratch, l *limit, h hit, index []byte, u use) {
-	units, when := l.unit.price(s.x)
-	switch {
-	case s.from == inActions:
+	var units int64
+	var when moment
+	if s.from == inActions {
 		units, when = u.units(l.unit)
-	case when == withBody: // the searches of a _msearch
+	} else if units, when = l.unit.price(s.x); when == withBody { // the searches of a _msearch
 		units, when = u.docs, atOnce
 	}
 	f.addUnits(s, l, h, index, units, when)
