@@ -234,7 +234,9 @@ func (a *assembly) readKey(n *conf.Node, l *limit, c *RateLimitLimit) {
 			s.group = len(pat.groups)
 			pat.groups = append(pat.groups, g)
 		}
-		a.indices = a.indices || s.kind == byIndex
+		if s.kind == byIndex {
+			l.byIndex, a.indices = true, true
+		}
 		l.selectors = append(l.selectors, s)
 	}
 	if pat.re != nil {

@@ -256,9 +256,12 @@ func putIndex[T string | []byte](n *indices, index T) int {
 	return len(n.named) - 1
 }
 
-// spread adds to what is named what else that counts for.
+// spread adds to what is named what else that counts for. Without a roll, where no limit is keyed by index, that is nothing.
 func (n *indices) spread(r *roll) {
 	n.own = len(n.named)
+	if r == nil {
+		return
+	}
 	for i := range n.own {
 		if n.named[i].index == nil {
 			continue
@@ -324,8 +327,4 @@ func (l *limit) isFor(index []byte) bool {
 }
 
 // looksAtIndices tells whether a limit needs to know the indices of a request.
-func (l *limit) looksAtIndices() bool { return l.index != nil || l.byIndex() }
-
-func (l *limit) byIndex() bool {
-	return slices.ContainsFunc(l.selectors, func(s selector) bool { return s.kind == byIndex })
-}
+func (l *limit) looksAtIndices() bool { return l.index != nil || l.byIndex }

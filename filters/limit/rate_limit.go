@@ -164,7 +164,7 @@ type rateLimit struct {
 	scratch  sync.Pool
 
 	table   *Table
-	roll    *roll  // nil unless a limit looks at indices
+	roll    *roll  // nil unless a limit is keyed by index
 	rooms   *rooms // nil unless requests wait
 	logs    *obs.Throttle
 	release []func()
@@ -185,6 +185,7 @@ type limit struct {
 	tooMany   *elastic.Error // the refusal of a request that names more than maxIndices
 	unread    *elastic.Error // the refusal of a bulk whose actions cannot be read
 	selectors []selector
+	byIndex   bool // one of them is the index
 	index     []string
 	except    []string // of index, that other limits are for
 	bulks     bool     // only bulks are limited
@@ -316,7 +317,7 @@ func (f *rateLimit) Start(rt *flows.Runtime) error {
 	if err != nil {
 		return err
 	}
-	if f.indices {
+	if slices.ContainsFunc(f.limits, func(l *limit) bool { return l.byIndex }) {
 		f.roll, err = flows.Keep(rt, "limit roll "+f.flow+" "+name, func() (*roll, func(), error) { return &roll{}, nil, nil })
 		if err != nil {
 			return err
@@ -359,7 +360,7 @@ func (f *rateLimit) measure(m *obs.Metrics, name string) error {
 		"Keys that limits forgot for want of room although part of their burst was used up.", "flow", "filter")
 	f.release = append(f.release, hot.Set(func() float64 { return float64(f.table.EvictedHot()) }, f.flow, name))
 	if f.roll != nil {
-		names := m.GaugeFunc("weir_limit_indices", "Names and patterns of indices that limits remember, to tell what a pattern counts for.", "flow", "filter")
+		names := m.GaugeFunc("weir_limit_indices", "Names and patterns of indices that filters with a limit keyed by index remember, to tell what a pattern counts for.", "flow", "filter")
 		f.release = append(f.release, names.Set(func() float64 { return float64(f.roll.len()) }, f.flow, name))
 	}
 	if f.matcher != nil {
@@ -512,14 +513,13 @@ func (f *rateLimit) gatherIndices(s *scratch) {
 // addIndices makes the charges of a limit for the indices that a request names: one for each, or one for all.
 func (f *rateLimit) addIndices(s *scratch, l *limit, h hit) {
 	n := &s.indices
-	byIndex := l.byIndex()
 	switch {
-	case n.beyond && (byIndex || s.from == inActions):
+	case n.beyond && (l.byIndex || s.from == inActions):
 		if l.counts(s.x) {
 			s.bar(l, l.tooMany)
 		}
 		return
-	case !byIndex && s.from != inActions:
+	case !l.byIndex && s.from != inActions:
 		if l.index == nil || n.overlap(l.index) {
 			f.addUse(s, l, h, nil, use{docs: s.counted})
 		}
@@ -531,7 +531,7 @@ func (f *rateLimit) addIndices(s *scratch, l *limit, h hit) {
 		w := &n.named[i]
 		switch {
 		case !l.isFor(w.index):
-		case byIndex && w.index != nil:
+		case l.byIndex && w.index != nil:
 			u := w.use
 			u.add(w.more)
 			f.addUse(s, l, h, w.index, u)
@@ -543,7 +543,7 @@ func (f *rateLimit) addIndices(s *scratch, l *limit, h hit) {
 	if others {
 		f.addUse(s, l, h, unknownIndex, shared)
 	}
-	if !byIndex {
+	if !l.byIndex {
 		return
 	}
 	for _, e := range n.checked {

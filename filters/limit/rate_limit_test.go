@@ -833,6 +833,29 @@ func TestPatternsAllocateNothing(t *testing.T) {
 	}
 }
 
+// TestRollIsOfKeys holds that names are remembered only where they tell whose budget a pattern uses.
+func TestRollIsOfKeys(t *testing.T) {
+	f := func(limits string, want bool) {
+		t.Helper()
+		g := newGateway(t, "- rate_limit: {limits: ["+limits+"]}")
+		nameHundred(g)
+		families, err := g.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := false
+		for _, family := range families {
+			got = got || family.GetName() == "weir_limit_indices"
+		}
+		if got != want {
+			t.Errorf("%s: names are remembered: %v", limits, got)
+		}
+	}
+	f(`{rate: 1/s}`, false)
+	f(`{key: [global], index: "logs-*", rate: 1/s}`, false)
+	f(`{key: [global], index: "logs-*", rate: 1/s}, {key: [ip, index], rate: 1/s}`, true)
+}
+
 func BenchmarkServe(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("rules/%d", n), func(b *testing.B) {
@@ -859,6 +882,19 @@ func BenchmarkServe(b *testing.B) {
 			}
 		})
 	}
+	b.Run("of an index", func(b *testing.B) {
+		g := newGateway(b, `- rate_limit: {limits: [{index: "logs-*", rate: 1000000000/s}]}`)
+		nameHundred(g)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			x := exchange("GET", "/logs-1,logs-2,logs-3*/_search")
+			for pb.Next() {
+				_ = g.flow.Serve(x)
+				x.Conclude()
+				x.Response.Header.Reset()
+			}
+		})
+	})
 	b.Run("refused", func(b *testing.B) {
 		g := newGateway(b, `- rate_limit: {limits: [{rate: 1/s}]}`)
 		x := exchange("GET", "/")
