@@ -37,23 +37,20 @@ type Message struct {
 
 // line is a Message as it is written.
 type line struct {
-	Time     time.Time   `json:"@timestamp,omitzero"`
-	Method   string      `json:"method"`
-	Target   string      `json:"target"`
-	Host     string      `json:"host,omitempty"`
-	ClientIP *netip.Addr `json:"client_ip,omitempty"`
-	User     string      `json:"user,omitempty"`
-	Fields   []Field     `json:"headers,omitempty"`
-	Body     string      `json:"body,omitempty"`
-	Binary   []byte      `json:"body_base64,omitempty"`
+	Time     time.Time  `json:"@timestamp,omitzero"`
+	Method   string     `json:"method"`
+	Target   string     `json:"target"`
+	Host     string     `json:"host,omitempty"`
+	ClientIP netip.Addr `json:"client_ip,omitzero"`
+	User     string     `json:"user,omitempty"`
+	Fields   []Field    `json:"headers,omitempty"`
+	Body     string     `json:"body,omitempty"`
+	Binary   []byte     `json:"body_base64,omitempty"`
 }
 
 // AppendTo appends m as one line of JSON, without its end.
 func (m *Message) AppendTo(dst []byte) ([]byte, error) {
-	l := line{Time: m.Time.UTC().Truncate(time.Millisecond), Method: m.Method, Target: m.Target, Host: m.Host, User: m.User, Fields: m.Fields}
-	if m.ClientIP.IsValid() {
-		l.ClientIP = &m.ClientIP
-	}
+	l := line{Time: m.Time.UTC().Truncate(time.Millisecond), Method: m.Method, Target: m.Target, Host: m.Host, ClientIP: m.ClientIP, User: m.User, Fields: m.Fields}
 	if utf8.Valid(m.Body) {
 		l.Body = string(m.Body)
 	} else {
@@ -75,10 +72,7 @@ func Parse(record []byte) (Message, error) {
 		return Message{}, fmt.Errorf("read a request of a queue: %w", err)
 	}
 	m := Message{
-		Time: l.Time, Method: l.Method, Target: l.Target, Host: l.Host, User: l.User, Fields: l.Fields, Body: l.Binary,
-	}
-	if l.ClientIP != nil {
-		m.ClientIP = *l.ClientIP
+		Time: l.Time, Method: l.Method, Target: l.Target, Host: l.Host, ClientIP: l.ClientIP, User: l.User, Fields: l.Fields, Body: l.Binary,
 	}
 	if l.Body != "" {
 		if l.Binary != nil {
