@@ -193,6 +193,33 @@ func TestOneDocument(t *testing.T) {
 	f("DELETE", "/a%20b/_doc/1?filter_path=_id", 200, "deleted", "/a%20b/_doc/1")
 }
 
+// Lines of JSON do not have such bytes: the document would get another id than the client named.
+func TestTargetThatIsNoUTF8(t *testing.T) {
+	r := newRig(t, disk.Options{}, nil)
+	f := func(method, target string) {
+		t.Helper()
+		status, body := r.ask(method, target, "{\"index\":{\"_index\":\"i\"}}\n{}\n")
+		if status != 400 || !strings.Contains(body, `"illegal_argument_exception"`) || !strings.Contains(body, "percent-encoded") {
+			t.Errorf("%s %q: %d %s", method, target, status, body)
+		}
+	}
+	f("PUT", "/i/_doc/\xe9")
+	f("POST", "/i\xe9/_doc")
+	f("POST", "/i/_doc?routing=\xe9")
+	f("POST", "/i\xe9/_bulk")
+	if s := r.filter.(*enqueuer).Queue.Stats(); s.Put != 0 {
+		t.Errorf("%d messages in the queue", s.Put)
+	}
+	for _, target := range []string{"/i/_doc/%E9", "/i/_doc/é"} {
+		if status, body := r.ask("PUT", target, "{}"); status != 201 {
+			t.Errorf("%s: %d %s", target, status, body)
+		}
+		if m := r.messages(1)[0]; m.Target != target {
+			t.Errorf("%s is in the queue, want %s", m.Target, target)
+		}
+	}
+}
+
 func TestOthersPass(t *testing.T) {
 	r := newRig(t, disk.Options{}, nil)
 	for _, target := range []string{"/a/_search", "/_cluster/health", "/a/_delete_by_query", "/a", "/a/_doc/1/x/y"} {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"weir/elastic"
 	"weir/elastic/api"
@@ -114,6 +115,10 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 		return err
 	}
 	m := f.message(x, query)
+	if !utf8.ValidString(m.Target) {
+		return elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception",
+			"the gateway's queue takes no URL of bytes that are not UTF-8: write them percent-encoded")
+	}
 	ctx, cancel := context.WithTimeoutCause(f.Life, f.config.Wait.Std(), errWait)
 	defer cancel()
 	if call.Name == "bulk" {
