@@ -1,8 +1,8 @@
 // Package message holds the form in which requests lie in queues: each is one line of JSON, which people can read with
 // `weir queue peek` and write with `weir queue import`.
 //
-// It does not decide what of a request is kept, nor what becomes of it. It trades some bytes for that line: a body is text in
-// it, or base64 if it is no UTF-8.
+// It does not decide what of a request is kept, nor what becomes of it. It trades some bytes for that line: a body, the
+// value of a header field and a user are text in it, or base64 if they are no UTF-8.
 package message
 
 import (
@@ -19,8 +19,8 @@ import (
 
 // A Field is a header field of a request.
 type Field struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Name  string
+	Value string
 }
 
 // A Message is a request that waits in a queue.
@@ -35,26 +35,42 @@ type Message struct {
 	Body     []byte
 }
 
-// line is a Message as it is written.
+// line is a Message as it is written. Where a member and its twin of base64 stand for one value, the twin is that of bytes that
+// are no UTF-8, which JSON does not have.
 type line struct {
-	Time     time.Time  `json:"@timestamp,omitzero"`
-	Method   string     `json:"method"`
-	Target   string     `json:"target"`
-	Host     string     `json:"host,omitempty"`
-	ClientIP netip.Addr `json:"client_ip,omitzero"`
-	User     string     `json:"user,omitempty"`
-	Fields   []Field    `json:"headers,omitempty"`
-	Body     string     `json:"body,omitempty"`
-	Binary   []byte     `json:"body_base64,omitempty"`
+	Time       time.Time  `json:"@timestamp,omitzero"`
+	Method     string     `json:"method"`
+	Target     string     `json:"target"`
+	Host       string     `json:"host,omitempty"`
+	ClientIP   netip.Addr `json:"client_ip,omitzero"`
+	User       string     `json:"user,omitempty"`
+	UserBinary []byte     `json:"user_base64,omitempty"`
+	Fields     []field    `json:"headers,omitempty"`
+	Body       string     `json:"body,omitempty"`
+	BodyBinary []byte     `json:"body_base64,omitempty"`
 }
 
-// AppendTo appends m as one line of JSON, without its end.
+// field is a Field as it is written.
+type field struct {
+	Name        string `json:"name"`
+	Value       string `json:"value"`
+	ValueBinary []byte `json:"value_base64,omitempty"`
+}
+
+// AppendTo appends m as one line of JSON, without its end. A method, target or host that is no UTF-8 is an error: a URL has such
+// bytes percent-encoded.
 func (m *Message) AppendTo(dst []byte) ([]byte, error) {
-	l := line{Time: m.Time.UTC().Truncate(time.Millisecond), Method: m.Method, Target: m.Target, Host: m.Host, ClientIP: m.ClientIP, User: m.User, Fields: m.Fields}
-	if utf8.Valid(m.Body) {
-		l.Body = string(m.Body)
-	} else {
-		l.Binary = m.Body
+	for _, s := range []string{m.Method, m.Target, m.Host} {
+		if !utf8.ValidString(s) {
+			return dst, fmt.Errorf("write a request into a queue: %q is no UTF-8", s)
+		}
+	}
+	l := line{Time: m.Time.UTC().Truncate(time.Millisecond), Method: m.Method, Target: m.Target, Host: m.Host, ClientIP: m.ClientIP}
+	l.User, l.UserBinary = split([]byte(m.User))
+	l.Body, l.BodyBinary = split(m.Body)
+	for _, f := range m.Fields {
+		text, binary := split([]byte(f.Value))
+		l.Fields = append(l.Fields, field{f.Name, text, binary})
 	}
 	out := bytes.NewBuffer(dst)
 	e := json.NewEncoder(out)
@@ -71,14 +87,19 @@ func Parse(record []byte) (Message, error) {
 	if err := json.Unmarshal(record, &l); err != nil {
 		return Message{}, fmt.Errorf("read a request of a queue: %w", err)
 	}
-	m := Message{
-		Time: l.Time, Method: l.Method, Target: l.Target, Host: l.Host, ClientIP: l.ClientIP, User: l.User, Fields: l.Fields, Body: l.Binary,
+	m := Message{Time: l.Time, Method: l.Method, Target: l.Target, Host: l.Host, ClientIP: l.ClientIP}
+	user, one := join(l.User, l.UserBinary)
+	body, two := join(l.Body, l.BodyBinary)
+	if !one || !two {
+		return Message{}, errors.New("read a request of a queue: it has both body and body_base64, or both user and user_base64")
 	}
-	if l.Body != "" {
-		if l.Binary != nil {
-			return Message{}, errors.New("read a request of a queue: it has both body and body_base64")
+	m.User, m.Body = string(user), body
+	for _, f := range l.Fields {
+		value, ok := join(f.Value, f.ValueBinary)
+		if !ok {
+			return Message{}, fmt.Errorf("read a request of a queue: the header field %q has both value and value_base64", f.Name)
 		}
-		m.Body = []byte(l.Body)
+		m.Fields = append(m.Fields, Field{f.Name, string(value)})
 	}
 	if reason := m.malformed(); reason != "" {
 		return Message{}, fmt.Errorf("read a request of a queue: %s", reason)
@@ -89,6 +110,22 @@ func Parse(record []byte) (Message, error) {
 // Carries tells whether a message may have a header field of that name.
 func Carries(name []byte) bool {
 	return !wire.HopByHop(name) && !wire.EqualFold(name, "content-length")
+}
+
+// split returns b as text, or as it is if it is no UTF-8.
+func split(b []byte) (text string, binary []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return "", b
+}
+
+// join returns what split was given, and false for both text and bytes.
+func join(text string, binary []byte) ([]byte, bool) {
+	if text == "" {
+		return binary, true
+	}
+	return []byte(text), binary == nil
 }
 
 // malformed returns what no connection would have let through: bytes that would end a line of the request, above all.
