@@ -135,6 +135,8 @@ func (m *Message) malformed() string {
 		return fmt.Sprintf("the method %q is none", m.Method)
 	case len(m.Target) == 0 || m.Target[0] != '/':
 		return fmt.Sprintf("the target %q is no path", m.Target)
+	case m.Time.UTC().Year() < 0 || m.Time.UTC().Year() > 9999:
+		return fmt.Sprintf("the time %s cannot be written in UTC", m.Time)
 	case m.Host != "" && !wire.ValidHost([]byte(m.Host)):
 		return fmt.Sprintf("the host %q is none", m.Host)
 	}
