@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"weir/elastic"
-	"weir/elastic/api"
 	"weir/elastic/bulk"
 	"weir/flows"
 	"weir/internal/conf"
@@ -244,7 +243,7 @@ func (k *replaySink) make(finish context.Context, a *attempt) result {
 
 // judge says what an answer to the whole request means.
 func (k *replaySink) judge(a *attempt, x *flows.Exchange, o bulk.Outcome, wait time.Duration, err error) result {
-	switch kind := o.Kind(verbOf(x)); {
+	switch kind := o.Kind(bulk.VerbOfCall(x.Call().Name, x.Request.Query)); {
 	case kind == bulk.Stored:
 		k.metrics.stored.Inc()
 		return result{kind: settled}
@@ -341,21 +340,6 @@ func (k *replaySink) judgeBulk(a *attempt, x *flows.Exchange) result {
 		a.keep(body)
 	}
 	return result{progress: len(left) < len(verbs), why: "items of status " + strconv.Itoa(reason.Status), err: errors.New(clip(reason.Reason))}
-}
-
-// verbOf returns what the request of x does to a document, or Other.
-func verbOf(x *flows.Exchange) bulk.Verb {
-	switch x.Call().Name {
-	case "create":
-		return bulk.Create
-	case "delete":
-		return bulk.Delete
-	case "index":
-		if op, _ := api.QueryValue(x.Request.Query, "op_type"); string(op) == "create" {
-			return bulk.Create
-		}
-	}
-	return bulk.Other
 }
 
 // failureOf reads an error out of an answer.

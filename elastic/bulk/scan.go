@@ -51,6 +51,17 @@ func verbOf(b []byte) Verb {
 	return Other
 }
 
+// VerbOfCall returns what a request for one document does, by the name of its API and its raw query, and Other for any other one.
+func VerbOfCall(name string, rawQuery []byte) Verb {
+	v := verbOf([]byte(name)) // the APIs are called as the actions are
+	if v == Index {
+		if op, _ := api.QueryValue(rawQuery, "op_type"); string(op) == "create" {
+			return Create
+		}
+	}
+	return v
+}
+
 // An Action is one action of a body. Its slices are good until the scanner's next step.
 type Action struct {
 	Verb Verb

@@ -103,6 +103,23 @@ func TestScanner(t *testing.T) {
 	f(`{"delete":{"version":null}}`+"\n", "delete nil/nil 0-28")
 }
 
+func TestVerbOfCall(t *testing.T) {
+	f := func(name, query string, want Verb) {
+		t.Helper()
+		if got := VerbOfCall(name, []byte(query)); got != want {
+			t.Errorf("%s?%s: %s, want %s", name, query, got, want)
+		}
+	}
+	f("index", "", Index)
+	f("index", "op_type=index&refresh", Index)
+	f("index", "refresh&op%5Ftype=create", Create)
+	f("create", "", Create)
+	f("update", "op_type=create", Update)
+	f("delete", "op_type=create", Delete)
+	f("bulk", "op_type=create", Other)
+	f("", "", Other)
+}
+
 func TestScannerWithoutLastNewline(t *testing.T) {
 	f := func(body string, want ...string) {
 		t.Helper()

@@ -187,7 +187,7 @@ func queryOf(x *flows.Exchange) ([]byte, error) {
 // document puts the write of one document into the queue and answers it.
 func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, body []byte) error {
 	call := x.Call()
-	verb := verbOf(x)
+	verb := bulk.VerbOfCall(call.Name, x.Request.Query)
 	done := item{verb: verb, index: string(api.DecodeSegment(nil, call.Index)), id: string(api.DecodeSegment(nil, call.Param("id")))}
 	if call.Param("id") == nil {
 		// The node would make an id, and another one if the request is made again. The query names the type of operation for the
@@ -205,22 +205,6 @@ func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Me
 	}
 	f.reply(x, done.status(f.config.Answer), done.appendDocument(nil, f.config.Answer))
 	return nil
-}
-
-// verbOf returns what the request for one document does.
-func verbOf(x *flows.Exchange) bulk.Verb {
-	switch x.Call().Name {
-	case "create":
-		return bulk.Create
-	case "update":
-		return bulk.Update
-	case "delete":
-		return bulk.Delete
-	}
-	if op, _ := api.QueryValue(x.Request.Query, "op_type"); string(op) == "create" {
-		return bulk.Create
-	}
-	return bulk.Index
 }
 
 // reply answers as a node does. Clients of Elasticsearch look for the product's name on answers that tell of success.
