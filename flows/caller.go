@@ -121,15 +121,15 @@ func (k *callers) judge(r *Request, trusted, claims bool) {
 // Admit makes of x, which is only to be explained, what an entry makes of a request that comes from peer.
 func (c *EntryConfig) Admit(x *Exchange, peer netip.Addr) {
 	k := newCallers(c)
-	x.conn = &conn{entry: &Entry{callers: k}, peer: netip.AddrPortFrom(peer, 0), trusted: k.trusts(peer)}
-	x.Request.Peer = x.conn.peer
+	x.callers = &k
+	x.Request.Peer = netip.AddrPortFrom(peer, 0)
 	x.Request.Header.DropHopByHop()
-	k.judge(&x.Request, x.conn.trusted, true)
+	k.judge(&x.Request, k.trusts(peer), true)
 }
 
 // Identifies tells whether a header field of that name, in any case, is one of the entry's identity_fields.
 func (x *Exchange) Identifies(name []byte) bool {
-	return x.conn != nil && x.conn.entry.callers.identity.has(name)
+	return x.callers != nil && x.callers.identity.has(name)
 }
 
 // clientIP returns the caller's address as the proxies say it that stand between: from the peer on, the first that is not
@@ -185,10 +185,10 @@ var (
 // Forwarded appends to dst the fields that tell a node who called, as the entry's forwarded and via say. They are valid as
 // long as the exchange runs; each replaces the fields of its name in the request.
 func (x *Exchange) Forwarded(dst []wire.Field) []wire.Field {
-	if x.conn == nil {
+	if x.callers == nil {
 		return dst
 	}
-	k, r := &x.conn.entry.callers, &x.Request
+	k, r := x.callers, &x.Request
 	proto := protos[0]
 	if r.TLS {
 		proto = protos[1]
@@ -197,7 +197,7 @@ func (x *Exchange) Forwarded(dst []wire.Field) []wire.Field {
 	add := func(name []byte, start int) {
 		dst = append(dst, wire.Field{Name: name, Value: text[start:len(text):len(text)]})
 	}
-	peer := x.conn.peer.Addr()
+	peer := r.Peer.Addr()
 	if k.x {
 		start := len(text)
 		text = peer.AppendTo(x.prior(text, "x-forwarded-for"))

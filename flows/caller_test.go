@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -122,6 +123,23 @@ func TestCallersClaims(t *testing.T) {
 	ip("X-Forwarded-For: 192.0.2.1, unknown, 198.51.100.7\n", "198.51.100.7")
 	ip("X-Forwarded-For: ,\n", "127.0.0.1")
 	ip("X-Forwarded-For: []203.0.113.9[]\n", "127.0.0.1")
+}
+
+// What goes on when the client has its answer is of the same caller: a node that goes by X-Forwarded-For must not answer a
+// cache's renewal as it would answer the gateway (opensearch-project/security#165).
+func TestDetachedIsOfTheSameCaller(t *testing.T) {
+	var got [2]string
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
+		d := x.Detach(time.Minute)
+		defer d.End()
+		for i, x := range []*flows.Exchange{x, d} {
+			got[i] = fmt.Sprintf("%q %v", x.Forwarded(nil), x.Identifies([]byte("x-proxy-user")))
+		}
+	}), trust("127.0.0.1"))
+	g.Dial().Send("GET / HTTP/1.1\nHost: gw:8000\nX-Forwarded-For: 203.0.113.9\n\n").Answer()
+	if !strings.Contains(got[0], "203.0.113.9, 127.0.0.1") || !strings.HasSuffix(got[0], "true") || got[1] != got[0] {
+		t.Errorf("got %s and, detached, %s", got[0], got[1])
+	}
 }
 
 func TestProxyProtocol(t *testing.T) {

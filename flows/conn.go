@@ -159,13 +159,13 @@ func (c *conn) readNow(fd uintptr) bool {
 // take gives the connection an exchange.
 func (c *conn) take() {
 	c.x, _ = c.entry.pool.Get().(*Exchange)
-	c.x.conn = c
+	c.x.conn, c.x.callers = c, &c.entry.callers
 }
 
 // drop gives the connection's exchange back.
 func (c *conn) drop() {
 	if x := c.x; x != nil {
-		c.x, x.conn = nil, nil
+		c.x, x.conn, x.callers = nil, nil, nil
 		x.in.reset()
 		c.entry.pool.Put(x)
 	}

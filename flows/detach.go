@@ -24,7 +24,7 @@ func (x *Exchange) Detach(limit time.Duration) *Exchange {
 	if x.gen == nil || !x.Request.Body.Buffered() {
 		return nil
 	}
-	d := &Exchange{Start: time.Now(), Entry: x.Entry, router: x.router}
+	d := &Exchange{Start: time.Now(), Entry: x.Entry, router: x.router, callers: x.callers}
 	if !x.gen.Adopt(d) {
 		return nil
 	}

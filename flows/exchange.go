@@ -110,6 +110,7 @@ type Exchange struct {
 	RequestBytes, ResponseBytes int64
 	WriteTime                   time.Duration
 
+	callers     *callers // the policy of its entry, or nil
 	conn        *conn
 	in          buffer // what the client has sent; outlives the exchange
 	out         []byte // head of the answer, and a short body

@@ -140,7 +140,7 @@ func (e *Entry) admit(x *Exchange, head []byte, firstLine int) error {
 // examine looks at the fields that the entry itself goes by, and takes those out that belong to this connection only:
 // nobody may decide by what the node never sees. It tells whether the client waits for 100 Continue.
 func (x *Exchange) examine() (expects bool, err error) {
-	r, callers := &x.Request, &x.conn.entry.callers
+	r := &x.Request
 	hosts, hops, keep, claims := 0, false, false, false
 	for _, f := range r.Header.Fields() {
 		switch len(f.Name) {
@@ -167,7 +167,7 @@ func (x *Exchange) examine() (expects bool, err error) {
 			}
 		}
 		hops = hops || wire.HopByHop(f.Name)
-		claims = claims || callers.claims(f.Name)
+		claims = claims || x.callers.claims(f.Name)
 	}
 	switch {
 	case hosts > 1:
@@ -187,7 +187,7 @@ func (x *Exchange) examine() (expects bool, err error) {
 			r.User = nil // Connection named it: the node will not see it
 		}
 	}
-	callers.judge(r, x.conn.trusted, claims)
+	x.callers.judge(r, x.conn.trusted, claims)
 	return expects, nil
 }
 
