@@ -48,7 +48,7 @@ func (f *files) load() (*Plan, *conf.Problems) {
 // start runs a gateway over text.
 func start(t *testing.T, text string) (*App, *files) {
 	t.Helper()
-	a, f := launch(t, text)
+	a, f := launch(t, text, slog.DiscardHandler)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -59,11 +59,11 @@ func start(t *testing.T, text string) (*App, *files) {
 	return a, f
 }
 
-// launch is start for those who shut the gateway down themselves.
-func launch(t *testing.T, text string) (*App, *files) {
+// launch is start for those who shut the gateway down themselves, or read its log.
+func launch(t *testing.T, text string, log slog.Handler) (*App, *files) {
 	t.Helper()
 	f := &files{text: text}
-	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.DiscardHandler), Version: "test"})
+	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(log), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,13 +355,9 @@ func TestPipelinesThatDoNotStart(t *testing.T) {
 // A disk that takes nothing is tried until the drain time is over, and the end says what is lost.
 func TestShutdownTellsOfLostRecords(t *testing.T) {
 	es := estest.New(t, estest.Options{})
-	f := &files{text: strings.Replace(config(t, es.URL(), "limits: {drain: 1s}\nqueue: {block_age: 1h}\n"+
+	a, _ := launch(t, strings.Replace(config(t, es.URL(), "limits: {drain: 1s}\nqueue: {block_age: 1h}\n"+
 		"pipeline: [{name: store, json_indexing: {elasticsearch: up, input_queue: q, index_name: i}}]"),
-		"{elasticsearch: {elasticsearch: up}}", "{elasticsearch: {elasticsearch: up}}, {request_logging: {queue_name: q}}", 1)}
-	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.DiscardHandler), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+		"{elasticsearch: {elasticsearch: up}}", "{elasticsearch: {elasticsearch: up}}, {request_logging: {queue_name: q}}", 1), slog.DiscardHandler)
 	ask(t, "GET", "http://"+a.Addr("main")+"/")
 	if err := os.Rename(dataOf(t)+"/nodes/0/queue/q", dataOf(t)+"/away"); err != nil {
 		t.Fatal(err)

@@ -101,12 +101,8 @@ func TestQueueThatNothingReadsIsTold(t *testing.T) {
 	es := estest.New(t, estest.Options{})
 	es.Inject(estest.Fault{Method: "PUT", Status: http.StatusServiceUnavailable})
 	text := queued(t, es.URL())
-	f := &files{text: text}
 	log := new(logText)
-	a, err := Start(t.Context(), Options{Load: f.load, Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, f := launch(t, text, slog.NewTextHandler(log, nil))
 	t.Cleanup(func() { _ = a.Shutdown(context.Background()) }) // it delivers nothing
 	if status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/1", "{}"); status != http.StatusCreated {
 		t.Fatalf("%d %s", status, body)
@@ -128,7 +124,7 @@ func TestQueueThatNothingReadsIsTold(t *testing.T) {
 func TestWritesOutliveTheCluster(t *testing.T) {
 	one, two := estest.New(t, estest.Options{}), estest.New(t, estest.Options{})
 	away := one.Inject(estest.Fault{Method: "PUT", Status: http.StatusServiceUnavailable})
-	a, _ := launch(t, queued(t, one.URL()))
+	a, _ := launch(t, queued(t, one.URL()), slog.DiscardHandler)
 	send := func(n int) {
 		t.Helper()
 		if status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/1", fmt.Sprintf(`{"n":%d}`, n)); status != http.StatusCreated {
@@ -182,7 +178,7 @@ func TestShutdownDeliversQueuedWrites(t *testing.T) {
 	c := estest.New(t, estest.Options{})
 	hold := make(chan struct{})
 	c.Inject(estest.Fault{Method: "PUT", Hold: hold, Times: 1})
-	a, _ := launch(t, queued(t, c.URL()))
+	a, _ := launch(t, queued(t, c.URL()), slog.DiscardHandler)
 	for n := range 5 {
 		write(t, a.Addr("main"), "PUT", fmt.Sprintf("/i/_doc/%d", n), `{}`)
 	}
