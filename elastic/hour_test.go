@@ -20,6 +20,7 @@ import (
 	"weir/elastic/transport"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/internal/simtime"
 	"weir/internal/wire"
 )
 
@@ -39,7 +40,7 @@ func TestAnHourOfFaults(t *testing.T) {
 	}
 	for i := range runs {
 		t.Run(fmt.Sprint("WEIR_SEED=", seed+uint64(i)), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { liveAnHour(t, seed+uint64(i)) })
+			simtime.Test(t, func(t *testing.T) { liveAnHour(t, seed+uint64(i)) })
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"weir/elastic/estest"
 	"weir/internal/conf"
+	"weir/internal/simtime"
 )
 
 // names is a Resolver, and a Dial, over what a test says.
@@ -71,7 +72,7 @@ func addrs(list ...string) (out []netip.Addr) {
 
 func lookupBubble(t *testing.T, nodes int, text string, n *names, f func(t *testing.T, k *Cluster, logs *logBuffer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		n.es = estest.New(t, estest.Options{InMemory: true, Nodes: nodes})
 		within(t, n.es, text, Deps{Dial: n.Dial, Resolver: n}, nil, func(t *testing.T, _ *estest.Cluster, k *Cluster, logs *logBuffer) {
 			f(t, k, logs)
@@ -156,7 +157,7 @@ func TestNodeThatIsMetUnderTwoAddresses(t *testing.T) {
 // A cluster that lists hundreds of addresses that lead nowhere, such as those of containers that are gone, holds up nothing: a few
 // are asked at a time, each gets its turn, and the log has a line for each search, not for each address (olivere/elastic#57).
 func TestListWithHundredsOfDeadAddresses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		es := estest.New(t, estest.Options{InMemory: true, Nodes: 2})
 		const dead = 400
 		list := `{"nodes":{"` + es.Node(1).ID() + `":{"name":"n2","http":{"publish_address":"10.0.0.2:9200"}}`
@@ -226,7 +227,7 @@ func TestEveryAddressIsReplaced(t *testing.T) {
 // The configured node is a dedicated master, and the others publish addresses that do not work: it is still better than none.
 func TestNodeOfTheWrongKindIsBetterThanNone(t *testing.T) {
 	n := &names{dial: map[string]string{}}
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		n.es = estest.New(t, estest.Options{InMemory: true, Nodes: 2})
 		n.es.Node(0).SetRoles("master")
 		n.es.Node(1).Publish("192.0.2.7:9200")
@@ -287,7 +288,7 @@ func TestRolesAndZones(t *testing.T) {
 	shares := func(roles [][]string, attributes []string, text, method, target string) []int {
 		t.Helper()
 		var got []int
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			es := estest.New(t, estest.Options{InMemory: true, Nodes: len(roles)})
 			for i, r := range roles {
 				es.Node(i).SetRoles(r...)
@@ -345,7 +346,7 @@ func TestRolesAndZones(t *testing.T) {
 
 // A configured node whose id is not known, because a proxy refuses to say it, takes turns with those that the cluster lists.
 func TestNodeOfUnknownIDIsAnOrdinaryOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		es := estest.New(t, estest.Options{InMemory: true, Nodes: 2})
 		es.Inject(estest.Fault{Path: "/_nodes/_local/http", Status: 403})
 		within(t, es, ", endpoint: 'http://10.0.0.1:9200'", Deps{Dial: es.Dial}, nil, func(t *testing.T, es *estest.Cluster, k *Cluster, _ *logBuffer) {

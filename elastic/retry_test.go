@@ -15,6 +15,7 @@ import (
 	"weir/elastic/transport"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/internal/simtime"
 	"weir/internal/wire"
 )
 
@@ -22,7 +23,7 @@ import (
 // pool.
 func bubble(t *testing.T, nodes int, text string, edit func(*PoolOptions), f func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		es := estest.New(t, estest.Options{InMemory: true, Nodes: nodes})
 		d := Deps{Dial: es.Dial}
 		within(t, es, ", endpoints: ["+strings.Join(es.URLs(), ", ")+"]"+text, d, edit, f)

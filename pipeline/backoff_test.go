@@ -3,12 +3,13 @@ package pipeline
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"weir/internal/simtime"
 )
 
 func TestBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		b := defaultBackoff
 		for want := b.next; want < time.Minute; want *= 2 {
 			limit := min(want, 10*time.Second)
@@ -24,7 +25,7 @@ func TestBackoff(t *testing.T) {
 }
 
 func TestBackoffWaitsAsLongAsTheClusterAsks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		f := func(ask, want time.Duration) {
 			t.Helper()
 			b := defaultBackoff

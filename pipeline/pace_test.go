@@ -4,12 +4,13 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"weir/internal/simtime"
 )
 
 func TestPaceHalvesAndGrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		p := newPace(8)
 		round := func(n int, throttled bool) {
 			for range n {
@@ -43,7 +44,7 @@ func TestPaceHalvesAndGrows(t *testing.T) {
 }
 
 func TestPaceBoundsWhatIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		p := newPace(4)
 		<-time.After(time.Minute)
 		p.begin(t.Context())

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"weir/internal/simtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,7 +28,7 @@ func full(waiting int) (*Picker[int], *Member[int]) {
 }
 
 func TestCallersTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		p, m := full(100)
 		var order []uint64
 		var wg sync.WaitGroup
@@ -60,7 +62,7 @@ func TestCallersTakeTurns(t *testing.T) {
 }
 
 func TestQueueRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		p, m := full(1)
 		var wg sync.WaitGroup
 		f := func(a Ask, want error) {
@@ -91,7 +93,7 @@ func TestQueueRefuses(t *testing.T) {
 func TestNewRoomIsGiven(t *testing.T) {
 	f := func(what string, make func(p *Picker[int], m *Member[int])) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			p, m := full(1)
 			drained := p.NewMember("1", 1, 0)
 			p.Set([]*Member[int]{m, drained})

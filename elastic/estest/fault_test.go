@@ -7,10 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/elastic/estest"
+	"weir/internal/simtime"
 )
 
 const getClose = "GET /_count HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -282,7 +282,7 @@ func TestLostAnswerExecutes(t *testing.T) {
 }
 
 func TestInMemoryInABubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		c, cl := start(t, estest.Options{InMemory: true, Nodes: 2})
 		c.Node(1).Inject(estest.Fault{Delay: time.Hour})
 		begin := time.Now()

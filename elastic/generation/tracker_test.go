@@ -18,6 +18,7 @@ import (
 	"weir/elastic/api"
 	"weir/elastic/estest"
 	"weir/internal/obs"
+	"weir/internal/simtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +39,7 @@ type rig struct {
 // inBubble runs f with a rig in which time passes as fast as it can.
 func inBubble(t *testing.T, f func(r *rig)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := &rig{t: t, cluster: estest.New(t, estest.Options{InMemory: true})}
 		transport := &http.Transport{DialContext: r.cluster.Dial, DisableKeepAlives: true}
 		r.http = &http.Client{Transport: transport}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"weir/internal/simtime"
 )
 
 // A handler serves connection i of a node until it returns.
@@ -37,11 +39,11 @@ func slow(_ int, c net.Conn, r *bufio.Reader) {
 	}
 }
 
-// bubble runs f in a synctest bubble, where time is exact, with a Node whose connections are pipes to handle, and waits
+// bubble runs f in simulated time, where time is exact, with a Node whose connections are pipes to handle, and waits
 // until all of them have ended.
 func bubble(t *testing.T, o Options, handle handler, f func(t *testing.T, n *Node)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		var nodes sync.WaitGroup
 		var mu sync.Mutex
 		dials := 0

@@ -16,6 +16,7 @@ import (
 	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // An asyncRig is flows at work over a scripted cluster that has async searches.
@@ -79,7 +80,7 @@ func asyncs(t *testing.T, flavor estest.Flavor, options string, f func(t *testin
 		"cache":                   `[{name: main, filter: [{cache: {` + options + `}}, {limit: {}}, {node: {}}]}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			simtime.Test(t, func(t *testing.T) {
 				r := &asyncRig{rig: newRig(t, text), submits: "/i/_async_search?"}
 				if flavor == estest.OpenSearch2 {
 					r.submits = "/_plugins/_asynchronous_search?index=i&"

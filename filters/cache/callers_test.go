@@ -10,6 +10,7 @@ import (
 
 	"weir/elastic/generation"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // wantMiss checks that an answer came from a node although one was kept.
@@ -92,7 +93,7 @@ func TestTokensInURLsAreProvenAnew(t *testing.T) {
 
 func TestTrustForEver(t *testing.T) {
 	for _, settings := range []string{"auth_ttl: 0s", "identity: shared"} {
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			r := newRig(t, `[{name: main, filter: [{cache: {ttl: 2h, `+settings+`}}, {node: {}}]}]`)
 			r.ask("/i/_search", `{}`, "Authorization", "a")
 			<-time.After(time.Hour)
@@ -105,7 +106,7 @@ func TestTrustForEver(t *testing.T) {
 
 // The searches of a _msearch are given to whom nodes still let in, too.
 func TestCredentialsOfMultiSearches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, `[{name: main, filter: [{cache: {ttl: 2h}}, {node: {}}]}]`)
 		r.node = multiNode(nil)
 		ask := func(want string) {
@@ -141,7 +142,7 @@ func TestCallersAreBounded(t *testing.T) {
 
 // What was answered before users, roles or keys were changed is not given after, whatever age answers may have.
 func TestChangedRightsEndWhatIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, `[{name: main, filter: [{cache: {ttl: 1h, max_stale: 1h, stale_if_error: 1h}}, {node: {}}]}]`)
 		tracker := generation.New(generation.Options{Cluster: "c", Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler)})
 		defer tracker.Close()

@@ -11,6 +11,7 @@ import (
 
 	"weir/elastic/generation"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // known answers the polls of a tracker for a cluster with the indices i and users.
@@ -38,7 +39,7 @@ func (known) Perform(req *http.Request) (*http.Response, error) {
 // What is written to an index that only the body of a search names is seen by the next search.
 func TestWritesToIndicesThatAreLookedUp(t *testing.T) {
 	const body = `{"explain":true,"query":{"terms":{"user":{"index":"users","id":"1","path":"ids"}}}}`
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, `[{name: main, filter: [{cache: {ttl: 1h}}, {node: {}}]}]`)
 		tracker := generation.New(generation.Options{Cluster: "c", Metrics: r.metrics, Logger: slog.New(slog.DiscardHandler)})
 		defer tracker.Close()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // Here are mistakes of other caches in front of Elasticsearch that have no better place.
@@ -164,7 +165,7 @@ func TestCertificatesTellCallersApart(t *testing.T) {
 // What is neither a search nor a count is kept on demand only, for its time only, and never when it leaves state on the node.
 func TestOtherAPIs(t *testing.T) {
 	stale := func(t *testing.T, also string, f func(r *rig)) {
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			f(newRig(t, `[{name: main, filter: [{cache: {ttl: 1h, now_ttl: 5s, also: [`+also+`]}}, {node: {}}]}]`))
 		})
 	}

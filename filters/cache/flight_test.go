@@ -12,6 +12,7 @@ import (
 	"weir/elastic"
 	"weir/elastic/query"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // crowd is many exchanges on their way at the same time.
@@ -313,7 +314,7 @@ func TestFailureForOneOnly(t *testing.T) {
 }
 
 func TestTooLargeAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, `[{name: main, filter: [{cache: {max_entry: 1kb}}, {node: {}}]}]`)
 		var now, most atomic.Int64
 		gate := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"weir/elastic"
 	"weir/elastic/query"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 var errLimited = elastic.Errorf(429, "rate_limit_exception", "limited")
@@ -28,10 +29,10 @@ func both(t *testing.T, f func(t *testing.T, r *rig)) {
 // bubbles is both in a bubble of its own time.
 func bubbles(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Run("get_cache and set_cache", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { f(t, newRig(t, classic)) })
+		simtime.Test(t, func(t *testing.T) { f(t, newRig(t, classic)) })
 	})
 	t.Run("cache", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { f(t, newRig(t, short)) })
+		simtime.Test(t, func(t *testing.T) { f(t, newRig(t, short)) })
 	})
 }
 
@@ -353,7 +354,7 @@ func TestTimeToLive(t *testing.T) {
 }
 
 func TestJitter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, classic)
 		lives := map[time.Duration]bool{}
 		for i := range 200 {
@@ -372,7 +373,7 @@ func TestJitter(t *testing.T) {
 }
 
 func TestNowLivesShorter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, `[{name: main, filter: [{cache: {ttl: 1h, now_ttl: 2s}}, {node: {}}]}]`)
 		const moving = `{"query":{"range":{"t":{"gte":"now-15m"}}}}`
 		r.ask("/i/_search", moving)
@@ -503,7 +504,7 @@ func TestFirstSetCacheWins(t *testing.T) {
 }
 
 func TestGetCacheWithoutSetCache(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, `[{name: main, filter: [{get_cache: {}}, {node: {}}]}]`)
 		wantStatus(t, r.ask("/i/_search", `{}`), "weir; fwd=miss; detail=no-set-cache")
 		// Waiting for each other would be for nothing.

@@ -15,13 +15,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/elastic/estest"
 	"weir/elastic/generation"
 	"weir/elastic/query"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // The model of the cache is the cluster itself: after each step that changes what searches find, everybody's searches are
@@ -145,7 +145,7 @@ func basic(name string) string {
 func playModel(t *testing.T, p plant, steps []step) string {
 	t.Helper()
 	wrong := ""
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		m := newModel(t, p)
 		defer m.tracker.Close()
 		defer m.tracker.Use(m)()

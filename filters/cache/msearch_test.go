@@ -14,6 +14,7 @@ import (
 
 	"weir/elastic/query"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // multiNode answers _search and _msearch as a node does. Each answer says what was searched and in which call. A body with
@@ -172,7 +173,7 @@ func TestMultiSearchAsksOnceForWhatItHasTwice(t *testing.T) {
 func TestMultiSearchSharesNoIncompleteAnswer(t *testing.T) {
 	f := func(target string, hasty, patient [2]string) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			r := newRig(t, short)
 			node := multiNode(nil)
 			r.node = func(x *flows.Exchange, call int64) error {
@@ -440,7 +441,7 @@ func TestMultiSearchHeaders(t *testing.T) {
 
 // Requests that have searches in common ask for each once, and never wait for each other for ever.
 func TestMultiSearchesWaitForEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, short)
 		node := multiNode(nil)
 		var searches atomic.Int64
@@ -480,7 +481,7 @@ func TestMultiSearchesWaitForEachOther(t *testing.T) {
 
 // When the request that others wait for fails, each of them still gets its answer.
 func TestMultiSearchWaitsForOneThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, short)
 		node := multiNode(nil)
 		r.node = func(x *flows.Exchange, call int64) error {

@@ -11,6 +11,7 @@ import (
 
 	"weir/elastic/estest"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // skewed is a clock that is wrong.
@@ -68,7 +69,7 @@ const (
 func TestRoundedNow(t *testing.T) {
 	for _, body := range []string{sinceMidnight, sinceTheHour} {
 		for settings, most := range map[string]int{"ttl: 12h, rounded_now: still": 2*4*26 + 5, "ttl: 12h, now_ttl: 1h": 4*26 + 5} {
-			synctest.Test(t, func(t *testing.T) {
+			simtime.Test(t, func(t *testing.T) {
 				r, direct := nowRig(t, settings, 0)
 				<-time.After(7*time.Minute + 3*time.Second)
 				seen := map[string]bool{}
@@ -116,7 +117,7 @@ func TestRoundedNowIsNeverStale(t *testing.T) {
 func TestRoundedNowOfAWrongClock(t *testing.T) {
 	const nowTTL = 10 * time.Second
 	for _, skew := range []time.Duration{-5 * time.Second, 5 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			r, direct := nowRig(t, "ttl: 12h, now_ttl: 10s, rounded_now: still", skew)
 			auckland, err := time.LoadLocation("Pacific/Auckland")
 			if err != nil {
@@ -144,7 +145,7 @@ func TestRoundedNowOfAWrongClock(t *testing.T) {
 
 // Other searches are not taken for such ones, nor such ones for others.
 func TestNowAsAWord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r, direct := nowRig(t, "ttl: 1h, now_ttl: 10s, rounded_now: still", 0)
 		f := func(body string, want flows.Outcome) {
 			t.Helper()
@@ -165,7 +166,7 @@ func TestNowAsAWord(t *testing.T) {
 
 // An explanation says until when an answer would be given.
 func TestExplainRoundedNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, `[{name: main, filter: [{cache: {ttl: 12h, rounded_now: still}}, {node: {}}]}]`)
 		<-time.After(7 * time.Minute)
 		e, ok := Explain([]*flows.Flow{r.flows["main"]}, request("/i/_count", sinceMidnight))

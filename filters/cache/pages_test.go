@@ -8,13 +8,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"weir/elastic/query"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // pages serves the pages of the rig's cache.
@@ -297,7 +297,7 @@ func TestEveryBypassHasASentence(t *testing.T) {
 }
 
 func TestWhatTheCacheSpares(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, short)
 		whole := r.node
 		r.node = func(x *flows.Exchange, call int64) error {

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // rulesOf returns the flow main, in both spellings, with these times to live.
@@ -22,7 +22,7 @@ func rulesOf(ttl, nowTTL string) []string {
 func TestReloadedTimesCountForWhatIsStored(t *testing.T) {
 	const moving = `{"query":{"range":{"t":{"gte":"now-15m"}}}}`
 	for spelling := range 2 {
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			r := newRig(t, rulesOf("1h", "30m")[spelling])
 			f := func(body, want string) {
 				t.Helper()
@@ -76,7 +76,7 @@ func TestEachFilterHasItsRule(t *testing.T) {
 		return `[{name: main, filter: [{get_cache: {}}, {node: {}}, {set_cache: {cache_ttl: ` + first + `, when: {path: /a/_search}}}, ` +
 			between + `{set_cache: {cache_ttl: ` + second + `}}]}]`
 	}
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, flow("1h", "1h", ""))
 		r.ask("/a/_search", `{}`)
 		r.ask("/b/_search", `{}`)
@@ -91,7 +91,7 @@ func TestEachFilterHasItsRule(t *testing.T) {
 
 // The time that a search takes is a part of the age of its answer, so that none is older than its time to live.
 func TestSlowSearchesDoNotLiveLonger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, rulesOf("10s", "10s")[0])
 		whole := r.node
 		r.node = func(x *flows.Exchange, call int64) error {

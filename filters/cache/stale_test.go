@@ -12,17 +12,18 @@ import (
 	"weir/elastic"
 	"weir/elastic/estest"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // stale runs a test in a bubble, over a cache with these settings, in both spellings.
 func stale(t *testing.T, settings string, f func(t *testing.T, r *rig)) {
 	t.Run("get_cache and set_cache", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			f(t, newRig(t, `[{name: main, filter: [{get_cache: {`+settings+`}}, {limit: {}}, {node: {}}, {set_cache: {cache_ttl: 10s}}]}]`))
 		})
 	})
 	t.Run("cache", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			f(t, newRig(t, `[{name: main, filter: [{cache: {ttl: 10s, `+settings+`}}, {limit: {}}, {node: {}}]}]`))
 		})
 	})
@@ -386,7 +387,7 @@ func TestLaunchedSearchEndsWithThoseWhoWait(t *testing.T) {
 // A configuration that goes out of force does not wait for what it renews in the background.
 func TestReloadCancelsRenewals(t *testing.T) {
 	const settings = `[{name: main, filter: [{cache: {ttl: 1s, stale_while_revalidate: 1h}}, {node: {}}]}]`
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, settings)
 		r.ask("/i/_search", `{}`)
 		<-time.After(2 * time.Second)

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/elastic"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // TestClassicNames holds that the classic filters limit whom they are for, each caller for itself, and nobody else.
@@ -20,7 +20,7 @@ func TestClassicNames(t *testing.T) {
 	}
 	f := func(filter string, limited, other func(int) *flows.Exchange, otherPasses int) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, filter)
 			if n := g.passes(6, limited); n != 3 {
@@ -63,7 +63,7 @@ func TestBulkRequestThrottle(t *testing.T) {
 `
 	f := func(method, target, body string, want int) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			if n := newGateway(t, classic).passes(20, with(method, target, body)); n != want {
 				t.Errorf("%s %s: %d of 20 pass, want %d", target, body, n, want)
@@ -94,7 +94,7 @@ func TestBulkRequestThrottle(t *testing.T) {
 
 // TestBulkRequestThrottleRefuses holds that each limit has its own answer.
 func TestBulkRequestThrottleRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `
 - bulk_request_throttle:
     indices:
@@ -124,7 +124,7 @@ func TestBulkRequestThrottleRefuses(t *testing.T) {
 func TestBulkRequestThrottleWaits(t *testing.T) {
 	f := func(second string, passed bool, at time.Duration) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, `
 - bulk_request_throttle:
@@ -152,7 +152,7 @@ func TestBulkRequestThrottleWaits(t *testing.T) {
 
 // TestClassicRetryWaits holds that without action: drop requests wait.
 func TestClassicRetryWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- request_client_ip_limiter: {max_requests: 2, burst_requests: 1, retry_delay_in_ms: 100, max_retry_times: 11}`)
 		c := crowd{g: g, start: time.Now()}
 		for range 5 {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // working makes an exchange of a user that the cluster needs so long for.
@@ -21,7 +22,7 @@ func working(user string, d time.Duration, fields ...string) *flows.Exchange {
 }
 
 func TestSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- concurrency: {max: 2, queue: {max_wait: 10s}}`)
 		c := crowd{g: g, start: time.Now()}
 		for range 6 { // two pass, four wait
@@ -59,7 +60,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestConcurrencyRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- concurrency: {name: slots, max: 1, queue: {size: 0}}`)
 		c := crowd{g: g, start: time.Now()}
 		c.comes(working("a", time.Second))
@@ -79,7 +80,7 @@ func TestConcurrencyRefusal(t *testing.T) {
 // TestWaitForSlotEnds holds that a wait ends with max_wait, with the time that the client gives the cluster, and with the client,
 // and that nobody is given the slot of somebody who left.
 func TestWaitForSlotEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- concurrency: {max: 1, queue: {max_wait: 300ms, order: fifo, size: 9}}`)
 		c := crowd{g: g, start: time.Now()}
 		c.comes(working("a", 250*time.Millisecond))
@@ -115,7 +116,7 @@ func TestPriorities(t *testing.T) {
 `
 	f := func(share, comes, want string, fields ...string) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, fmt.Sprintf(filter, share))
 			c := crowd{g: g, start: time.Now()}
@@ -140,7 +141,7 @@ func TestPriorities(t *testing.T) {
 // TestShares holds that under saturation each class gets at least the slots that it is sure of, and that what one does not use is
 // lent.
 func TestShares(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `
 - concurrency:
     max: 10
@@ -179,7 +180,7 @@ func TestConcurrencyProperties(t *testing.T) {
 		size := rapid.IntRange(0, 8).Draw(rt, "size")
 		how := rapid.SampledFrom([]string{"fair", "fifo", "lifo"}).Draw(rt, "order")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			g := newGateway(t, fmt.Sprintf(`- concurrency: {key: ["header:x-key"], max: %d, queue: {size: %d, order: %s, max_wait: 50ms}}`, limit, size, how))
 			c := crowd{g: g, start: time.Now()}
 			f, _ := g.seats()[0].(*concurrency)
@@ -219,7 +220,7 @@ func TestEachCallerGetsItsTurn(t *testing.T) {
 		slots := rapid.IntRange(1, 6).Draw(rt, "slots")
 		callers := rapid.IntRange(2, 5).Draw(rt, "callers")
 		greedy := rapid.IntRange(20, 60).Draw(rt, "greedy")
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			g := newGateway(t, fmt.Sprintf(`- concurrency: {max: %d, queue: {size: 1000, max_wait: 1h}}`, slots))
 			c := crowd{g: g, start: time.Now()}
 			for range greedy {
@@ -249,7 +250,7 @@ func TestEachCallerGetsItsTurn(t *testing.T) {
 
 // TestReloadKeepsSlots holds that who is past a gate counts after a reload, and that a new number is in force at once.
 func TestReloadKeepsSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		const filter = `- concurrency: {max: 2, queue: {size: 4, max_wait: 10s}}`
 		g := newGateway(t, filter)
 		c := crowd{g: g, start: time.Now()}
@@ -278,7 +279,7 @@ func TestReloadKeepsSlots(t *testing.T) {
 
 // TestBodyFirst holds that a body is read before the slot is taken, and not at all if there is no hope for one.
 func TestBodyFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- concurrency: {max: 1, queue: {size: 0}, body_first: 100b}`)
 		f := func(body string, read bool) {
 			t.Helper()
@@ -301,7 +302,7 @@ func TestBodyFirst(t *testing.T) {
 
 // TestPanicFreesTheSlot holds that a filter that panics does not take a slot with it: the entry ends the exchange.
 func TestPanicFreesTheSlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- concurrency: {max: 1}`)
 		x := working("a", 0)
 		func() {
@@ -324,7 +325,7 @@ type panics struct{}
 func (panics) Serve(*flows.Exchange) error { panic("a filter's mistake") }
 
 func TestConcurrencyShadow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- concurrency: {max: 1, mode: shadow}`)
 		c := crowd{g: g, start: time.Now()}
 		for range 3 {

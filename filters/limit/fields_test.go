@@ -3,10 +3,10 @@ package limit
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/flows"
+	"weir/internal/simtime"
 	"weir/internal/wire"
 )
 
@@ -31,7 +31,7 @@ func told(g *gateway, x *flows.Exchange) string {
 func TestFields(t *testing.T) {
 	f := func(params string, wants ...string) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, "- rate_limit: {"+params+"}")
 			for i, want := range wants {
@@ -60,7 +60,7 @@ func TestFields(t *testing.T) {
 
 // TestToldIsTrue holds that who comes back when it is told to passes.
 func TestToldIsTrue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{name: a, rate: 2/7s, burst: 3}], status: 503, type: slow_down_exception, message: later}`)
 		g.passes(3, get("/"))
 		err := g.flow.Serve(exchange("GET", "/"))
@@ -79,7 +79,7 @@ func TestToldIsTrue(t *testing.T) {
 func TestDebtIsTold(t *testing.T) {
 	f := func(limits string) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, "- rate_limit: {limits: ["+limits+"]}")
 			x := exchange("GET", "/i/_count")

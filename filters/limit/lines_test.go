@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"weir/elastic/api"
 	"weir/elastic/bulk"
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // with makes the same exchange each time, with a body.
@@ -62,7 +62,7 @@ func TestIndexOfLines(t *testing.T) {
 	f := func(limit, target, body string, want int) {
 		t.Helper()
 		for _, coding := range []string{"", "gzip", "deflate", "bare deflate"} {
-			synctest.Test(t, func(t *testing.T) {
+			simtime.Test(t, func(t *testing.T) {
 				t.Helper()
 				g := newGateway(t, "- rate_limit: {limits: [{"+limit+"}]}")
 				x := with("POST", target, packed(body, coding), "Content-Encoding", strings.TrimPrefix(coding, "bare "))
@@ -114,7 +114,7 @@ func TestIndexOfLines(t *testing.T) {
 func TestUnreadBulks(t *testing.T) {
 	f := func(body string, byNumber int, fields ...string) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			x := with("POST", "/_bulk", body, fields...)
 			for _, limit := range []string{"key: [index]", `key: [global], index: "pay-*"`} {
@@ -156,7 +156,7 @@ func TestMostInflated(t *testing.T) {
 
 // TestBulkIsRefusedWhole holds that a bulk which is over the limit of one index costs the others nothing.
 func TestBulkIsRefusedWhole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, "- rate_limit: {limits: [{name: writes, key: [index], unit: bulk_docs, rate: 1/h, burst: 2}]}")
 		if n := g.passes(9, with("POST", "/_bulk", lines("a"))); n != 2 {
 			t.Fatalf("%d pass, want 2", n)
@@ -172,7 +172,7 @@ func TestBulkIsRefusedWhole(t *testing.T) {
 
 // TestOnlyBulksAreRead holds that other bodies are not waited for, and that what a bulk wrote is not charged to others.
 func TestOnlyBulksAreRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, "- rate_limit: {limits: [{key: [index], rate: 1/h}]}")
 		for i := range 3 {
 			if e := g.serve(with("POST", "/_bulk", lines(fmt.Sprint("a", i)))(0)); e != nil {
@@ -192,7 +192,7 @@ func TestOnlyBulksAreRead(t *testing.T) {
 func TestBodiesThatNameIndices(t *testing.T) {
 	f := func(target string, want int) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, `- rate_limit: {limits: [{key: [global], index: "pay-*", rate: 1/h}]}`)
 			if n := g.passes(3, get(target)); n != want {
@@ -220,7 +220,7 @@ func TestIndicesOfBodies(t *testing.T) {
 	f := func(limit, target, body string, want int) {
 		t.Helper()
 		for _, coding := range []string{"", "gzip"} {
-			synctest.Test(t, func(t *testing.T) {
+			simtime.Test(t, func(t *testing.T) {
 				t.Helper()
 				g := newGateway(t, "- rate_limit: {limits: [{"+limit+"}]}")
 				n := g.passes(20, func(int) *flows.Exchange {
@@ -292,7 +292,7 @@ func TestPatternsCountForWhatTheyMean(t *testing.T) {
 	}
 	f := func(first, then string, wide bool) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			others := 4
 			if wide {
@@ -320,7 +320,7 @@ func TestPatternsCountForWhatTheyMean(t *testing.T) {
 	// Nobody has named the index yet.
 	g := func(first, then string, want int) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, "- rate_limit: {limits: [{name: each, key: [index], rate: 1/h, burst: 5}]}")
 			if n := g.passes(10, get(first)); n != 5 {
@@ -377,7 +377,7 @@ func TestManyIndicesInABulk(t *testing.T) {
 	if len(n.named) != maxIndices+1 || docs != 10_000 || len(n.text) > maxIndices*longestIndex || !n.beyond {
 		t.Errorf("%d indices with %d documents in %d bytes", len(n.named), docs, len(n.text))
 	}
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{name: each, key: [index], unit: bulk_docs, rate: 1/40s, burst: 5}]}`)
 		many := func(filler int, others ...string) func(int) *flows.Exchange {
 			return func(i int) *flows.Exchange {

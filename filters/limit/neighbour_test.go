@@ -7,10 +7,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // A busyCluster serves so many searches at once and lets the others wait, first come, first served, as a node's thread pool
@@ -29,7 +29,7 @@ func (c *busyCluster) Serve(x *flows.Exchange) error {
 // neighbours runs, for ten seconds, ten callers of five searches a second and, if noisy, one with two hundred connections in a
 // loop, and returns the p99 of what the ten saw.
 func neighbours(t *testing.T, filters string, noisy bool) (p99 time.Duration) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, filters)
 		cluster := &busyCluster{slots: make(chan struct{}, 16)}
 		filter, _ := g.seats()[0].(*concurrency)

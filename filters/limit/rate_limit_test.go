@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,6 +18,7 @@ import (
 	"weir/flows"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/internal/simtime"
 )
 
 type answerConfig struct{}
@@ -202,7 +202,7 @@ const classic = `
 `
 
 func TestClassicForm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, classic)
 		if n := g.passes(3, get("/medcl/_search?q=a")); n != 3 {
 			t.Fatalf("%d of the first three searches passed", n)
@@ -243,7 +243,7 @@ func TestClassicForm(t *testing.T) {
 }
 
 func TestSpellingsDoNotEvade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, classic)
 		targets := []string{
 			"/medcl/_search", "//medcl/_search", "/medcl//_search", "/medcl/_search/", "/%6dedcl/_search", "/medcl/%5Fsearch",
@@ -256,7 +256,7 @@ func TestSpellingsDoNotEvade(t *testing.T) {
 }
 
 func TestRetryAfterIsRoundedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{name: slow, key: [global], rate: 1/90s}]}`)
 		g.serve(exchange("GET", "/"))
 		<-time.After(30*time.Second + time.Millisecond)
@@ -279,7 +279,7 @@ func TestSelectors(t *testing.T) {
 	}
 	f := func(key string, a, b request, shared bool) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, `- rate_limit: {limits: [{key: [`+key+`], rate: 1/h, pattern: "^/(?P<first>[^/]*)"}]}`)
 			for i, r := range []request{a, b} {
@@ -357,7 +357,7 @@ func TestSelectors(t *testing.T) {
 // TestManyIndices holds that a long list in a path charges each index that it names and no other, and that one that is too long is
 // refused and costs nothing.
 func TestManyIndices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{name: each, key: [index], rate: 1/h, burst: 2}]}`)
 		list := func(n int, last string) func(int) *flows.Exchange {
 			return func(i int) *flows.Exchange {
@@ -403,7 +403,7 @@ func TestManyIndices(t *testing.T) {
 func TestIndexCannotBeEvaded(t *testing.T) {
 	f := func(target string, limited bool) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, `- rate_limit: {limits: [{key: [global], index: "pay-*", rate: 1/h}]}`)
 			if n := g.passes(2, get(target)); (n == 1) != limited {
@@ -438,7 +438,7 @@ func TestIndexCannotBeEvaded(t *testing.T) {
 
 // TestOthersOfAList holds that a limit on some indices is not for others that stand in a list with them.
 func TestOthersOfAList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{key: [index], index: "pay-*", rate: 1/h}]}`)
 		n := g.passes(3, func(i int) *flows.Exchange { return exchange("GET", fmt.Sprintf("/logs,pay-%d/_search", i)) })
 		if n != 3 || g.serve(exchange("GET", "/pay-1/_search")) == nil {
@@ -449,7 +449,7 @@ func TestOthersOfAList(t *testing.T) {
 
 // TestAllOrNothing holds that a request that one limit refuses costs nothing of the others.
 func TestAllOrNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `
 - rate_limit:
     rules: [{pattern: ^/i/, max_qps: 0.001, burst: 4}]
@@ -481,7 +481,7 @@ func TestAllOrNothing(t *testing.T) {
 }
 
 func TestShadowAndOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {mode: shadow, limits: [{name: a, rate: 1/h}]}`)
 		x := exchange("GET", "/")
 		if n := g.passes(3, func(int) *flows.Exchange { return x }); n != 3 {
@@ -506,7 +506,7 @@ func TestShadowAndOff(t *testing.T) {
 }
 
 func TestTracingFlowGoesNoFurther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{key: [global], rate: 1/h}]}`)
 		for i, want := range []int{200, 0} {
 			x := exchange("GET", "/")
@@ -519,7 +519,7 @@ func TestTracingFlowGoesNoFurther(t *testing.T) {
 }
 
 func TestReloadKeepsState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, classic)
 		g.passes(3, get("/medcl/_search"))
 		g.load(classic)
@@ -549,7 +549,7 @@ func TestReloadKeepsState(t *testing.T) {
 
 // TestTwinFilters holds that two filters of one flow that are configured the same charge different keys.
 func TestTwinFilters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		const filter = "- rate_limit: {limits: [{key: [global], rate: 1/h, burst: 4}]}\n"
 		g := newGateway(t, filter+filter)
 		if n := g.passes(9, get("/")); n != 4 {
@@ -588,7 +588,7 @@ func TestReloadGivesUpWhatIsGone(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {rules: [{name: all, pattern: "^/(?P<a>.*)", group: a, max_qps: 1}], max_keys: 1000}`)
 		for i := range 1100 {
 			g.serve(exchange("GET", fmt.Sprint("/", i)))
@@ -700,7 +700,7 @@ func TestMistakes(t *testing.T) {
 func TestDefaultBurst(t *testing.T) {
 	f := func(limit string, want int) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, "- rate_limit: {"+limit+"}")
 			if n := g.passes(want+1, get("/")); n != want {
@@ -917,7 +917,7 @@ func as(user string) func(int) *flows.Exchange {
 }
 
 func TestOverrides(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		const filter = `
 - rate_limit:
     limits:
@@ -944,7 +944,7 @@ func TestOverrides(t *testing.T) {
 func TestMissing(t *testing.T) {
 	f := func(missing string, want int) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, `- rate_limit: {limits: [{name: a, key: [user], rate: 2/h, burst: 2`+missing+`}]}`)
 			if n := g.passes(5, as("")); n != want {
@@ -962,7 +962,7 @@ func TestMissing(t *testing.T) {
 }
 
 func TestExempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {exempt: {any: [{api: [info, ping]}, {user: probe}]}, limits: [{key: [global], rate: 1/h}]}`)
 		if n := g.passes(5, get("/")) + g.passes(5, as("probe")); n != 10 {
 			t.Errorf("%d of 10 exempt requests passed", n)
@@ -975,7 +975,7 @@ func TestExempt(t *testing.T) {
 
 // TestPercent holds that a limit is enforced for its share of the keys, always the same ones, and counts for the others.
 func TestPercent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		const filter = `- rate_limit: {percent: 25%, limits: [{name: a, key: [user], rate: 1/h}, {name: b, key: [user], rate: 2/h, burst: 2}]}`
 		g := newGateway(t, filter)
 		limited := map[int]bool{}
@@ -1007,7 +1007,7 @@ func TestPercent(t *testing.T) {
 // TestForgedAddress holds that a caller does not get another budget by what it says of its address; whom to believe is for
 // the entry to say.
 func TestForgedAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{key: [ip], rate: 1/h, burst: 7}, {key: [identity], rate: 1/h, burst: 9}]}`)
 		if n := g.passes(1000, func(i int) *flows.Exchange {
 			forged := fmt.Sprintf("10.%d.%d.%d", i, i, i)
@@ -1022,7 +1022,7 @@ func TestForgedAddress(t *testing.T) {
 func TestMoreSelectors(t *testing.T) {
 	f := func(key string, a, b func(x *flows.Exchange), shared bool) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, `- rate_limit: {limits: [{key: ["`+key+`"], rate: 1/h}]}`)
 			for i, change := range []func(*flows.Exchange){a, b} {
@@ -1085,7 +1085,7 @@ func (g *gateway) seats() []explainer {
 
 // TestTimelineOfTheGuide holds that docs/limits.md tells the truth about when requests pass.
 func TestTimelineOfTheGuide(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{key: [global], rate: 2/s, burst: 4}]}`)
 		now := time.Duration(0)
 		f := func(at time.Duration, requests, passes int) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // arrival is one exchange of a test that waits: when it came and how it went on.
@@ -59,7 +60,7 @@ func served(list []arrival) string {
 const waiting = `- rate_limit: {on_limit: wait, max_wait: %s, limits: [{name: a, key: [global], rate: 10/s, burst: 1}]}`
 
 func TestWaitsInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, fmt.Sprintf(waiting, "10s"))
 		c := crowd{g: g, start: time.Now()}
 		for range 6 {
@@ -90,7 +91,7 @@ func TestWaitsInTurn(t *testing.T) {
 
 // TestWaitEnds holds that a wait ends with max_wait, with the client, and at once where it would be too long.
 func TestWaitEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, fmt.Sprintf(waiting, "250ms"))
 		c := crowd{g: g, start: time.Now()}
 		for range 4 {
@@ -117,7 +118,7 @@ func TestWaitEnds(t *testing.T) {
 
 // TestCrowdGivesUpPlaces holds that a caller who fills all places does not keep others from waiting.
 func TestCrowdGivesUpPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {on_limit: wait, max_wait: 10s, max_waiting: 4, limits: [{key: [global], rate: 10/s, burst: 1}]}`)
 		c := crowd{g: g, start: time.Now()}
 		for range 7 { // one passes, four wait, two are refused
@@ -134,7 +135,7 @@ func TestCrowdGivesUpPlaces(t *testing.T) {
 // TestWaitForTwoLimits holds that who is let pass by one limit and held up by another waits for that one, and is charged
 // once.
 func TestWaitForTwoLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `
 - rate_limit:
     on_limit: wait
@@ -165,7 +166,7 @@ func TestWaitForTwoLimits(t *testing.T) {
 func TestPatienceOfLimits(t *testing.T) {
 	f := func(limits string, want ...arrival) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, "- rate_limit: {max_wait: 3s, limits: ["+limits+"]}")
 			c := crowd{g: g, start: time.Now()}
@@ -206,7 +207,7 @@ func TestPatienceOfLimits(t *testing.T) {
 func TestPatienceFromLimitToLimit(t *testing.T) {
 	f := func(patience string, other time.Duration, passed bool, at time.Duration) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, `
 - rate_limit:

@@ -5,10 +5,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/simtime"
 )
 
 // explained asks for what the admin listener tells.
@@ -24,7 +25,7 @@ func (g *gateway) explained() []FilterStatus {
 }
 
 func TestHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		const filters = `
 - rate_limit:
     name: people
@@ -75,7 +76,7 @@ func TestHandler(t *testing.T) {
 
 // TestSecretsOfKeysAreHidden holds that no value is told that may be a secret, wherever a limit has it from.
 func TestSecretsOfKeysAreHidden(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{name: a, rate: 1/s, key: ["query:token", "query:api_key", "query:pass", "query:team",
     "header:X-Vault-Token", "header:X-Team", "cookie:sid", "query:url"]}]}`)
 		x := exchange("GET", "/i/_search?token=s3cret&api_key=s3cret&pass=s3cret&team=t-1&url=http://u:s3cret@h/",
@@ -92,7 +93,7 @@ func TestSecretsOfKeysAreHidden(t *testing.T) {
 
 // TestManyKeysAreCut holds that of many keys those are told that used most.
 func TestManyKeysAreCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{name: a, key: [user], rate: 1/s, burst: 100}]}`)
 		for i := range 50 {
 			g.passes(1+i, as(strings.Repeat("u", 1+i)))

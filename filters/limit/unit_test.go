@@ -3,17 +3,17 @@ package limit
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"weir/flows"
+	"weir/internal/simtime"
 )
 
 // TestUnits tells how many of many equal requests pass at once.
 func TestUnits(t *testing.T) {
 	f := func(limit string, want int, x func(int) *flows.Exchange) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		simtime.Test(t, func(t *testing.T) {
 			t.Helper()
 			g := newGateway(t, "- rate_limit: {limits: [{"+limit+"}]}")
 			if n := g.passes(20, x); n != want {
@@ -53,7 +53,7 @@ func TestUnits(t *testing.T) {
 
 // TestChargedAfterwards holds that what is known only in the end is charged when the answer has been written.
 func TestChargedAfterwards(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{key: [global], unit: took, rate: 1s/s, burst: 100ms}]}`)
 		slow := get("/i/_search", "x-work", "5s", "x-answer", `{"took":5000}`)
 		x := slow(0)
@@ -76,7 +76,7 @@ func TestChargedAfterwards(t *testing.T) {
 
 // TestRefusedBodyIsNotRead holds that a request that is over another limit is refused before its body comes.
 func TestRefusedBodyIsNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		g := newGateway(t, `- rate_limit: {limits: [{rate: 1/h}, {unit: bulk_docs, rate: 1000/s}]}`)
 		bulk := with("POST", "/_bulk", "{\"index\":{}}\n{}\n")
 		if e := g.serve(bulk(0)); e != nil {

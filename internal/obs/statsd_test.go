@@ -13,6 +13,8 @@ import (
 
 	"github.com/cactus/go-statsd-client/v5/statsd"
 	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/simtime"
 )
 
 // packets is a StatsD server in memory.
@@ -94,7 +96,7 @@ var discard = slog.New(slog.DiscardHandler)
 
 // inBubble runs a test with a running sender in simulated time.
 func inBubble(t *testing.T, m *Metrics, change func(*StatsDOptions), test func(server *packets)) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		s, server := startStatsD(t, m, change, discard)
 		synctest.Wait()
 		test(server)
@@ -249,7 +251,7 @@ func TestStatsDPacketsAreBounded(t *testing.T) {
 }
 
 func TestStatsDStopSendsTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		m := NewMetrics()
 		c := m.Counter("weir_a_requests_total", "A.").With()
 		s, server := startStatsD(t, m, nil, discard)
@@ -281,7 +283,7 @@ func TestStatsDStopWithoutStart(t *testing.T) {
 func TestStatsDErrorsAreCountedAndLoggedSeldom(t *testing.T) {
 	m := NewMetrics()
 	var log lockedBuffer
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		s, server := startStatsD(t, m, nil, slog.New(slog.NewTextHandler(&log, nil)))
 		synctest.Wait()
 		server.fail(errors.New("network is unreachable"))

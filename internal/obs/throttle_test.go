@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/simtime"
 )
 
 // lockedBuffer is a bytes.Buffer that loggers and tests share.
@@ -52,7 +54,7 @@ func plain(level slog.Level) (*slog.Logger, func() []string) {
 }
 
 func TestThrottleHidesAndCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		logger, lines := plain(slog.LevelInfo)
 		th := NewThrottle(logger, time.Minute)
 		for i := range 813 {
@@ -77,7 +79,7 @@ func TestThrottleHidesAndCounts(t *testing.T) {
 }
 
 func TestThrottleSummaryBeginsAnInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		logger, lines := plain(slog.LevelInfo)
 		th := NewThrottle(logger, time.Minute)
 		defer th.Close()
@@ -93,7 +95,7 @@ func TestThrottleSummaryBeginsAnInterval(t *testing.T) {
 }
 
 func TestThrottleForgetsSilentKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		logger, lines := plain(slog.LevelInfo)
 		th := NewThrottle(logger, time.Minute)
 		defer th.Close()
@@ -111,7 +113,7 @@ func TestThrottleForgetsSilentKeys(t *testing.T) {
 }
 
 func TestThrottleKeysAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		logger, lines := plain(slog.LevelInfo)
 		th := NewThrottle(logger, time.Minute)
 		defer th.Close()
@@ -125,7 +127,7 @@ func TestThrottleKeysAreBounded(t *testing.T) {
 }
 
 func TestThrottleCloseWritesWhatIsDue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		logger, lines := plain(slog.LevelInfo)
 		th := NewThrottle(logger, time.Minute)
 		for range 3 {
@@ -166,7 +168,7 @@ func (h *slowHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func TestThrottleCloseWaitsForALineBeingWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		h := &slowHandler{slog.DiscardHandler, make(chan struct{}, 8), make(chan struct{})}
 		h.Handler = slog.NewTextHandler(&bytes.Buffer{}, nil)
 		th := NewThrottle(slog.New(h), time.Minute)

@@ -45,8 +45,10 @@ func forbid(why string, where func(*source) bool, calls ...string) rule {
 }
 
 var (
-	noSleep = forbid("wait for what is to happen, not for a time: a channel, a deadline, testing/synctest",
+	noSleep = forbid("wait for what is to happen, not for a time: a channel, a deadline, internal/simtime",
 		func(*source) bool { return true }, "time.Sleep")
+	noBareSynctest = forbid("internal/simtime keeps the race detector alive",
+		func(s *source) bool { return !strings.HasPrefix(s.name, "internal/simtime/") }, "synctest.Test")
 	noExit = forbid("only a main package ends the process, and tests, which run themselves as children",
 		func(s *source) bool { return !s.isMain() && !s.test() },
 		"os.Exit", "log.Fatal", "log.Fatalf", "log.Fatalln")
@@ -104,11 +106,12 @@ func leftmost(e ast.Expr) string {
 	return ""
 }
 
-func TestNothingSleeps(t *testing.T)            { hold(t, noSleep) }
-func TestOnlyMainEndsTheProcess(t *testing.T)   { hold(t, noExit) }
-func TestFiltersHaveTheirCallers(t *testing.T)  { hold(t, noBackground) }
-func TestNoInit(t *testing.T)                   { hold(t, noInit) }
-func TestPanicsAreAboutTheProgram(t *testing.T) { hold(t, noPanic) }
+func TestNothingSleeps(t *testing.T)                 { hold(t, noSleep) }
+func TestSimulatedTimeIsMadeInOnePlace(t *testing.T) { hold(t, noBareSynctest) }
+func TestOnlyMainEndsTheProcess(t *testing.T)        { hold(t, noExit) }
+func TestFiltersHaveTheirCallers(t *testing.T)       { hold(t, noBackground) }
+func TestNoInit(t *testing.T)                        { hold(t, noInit) }
+func TestPanicsAreAboutTheProgram(t *testing.T)      { hold(t, noPanic) }
 
 func TestCodeRulesCatch(t *testing.T) {
 	f := func(r rule, want int, name, body string) {
@@ -117,6 +120,8 @@ func TestCodeRulesCatch(t *testing.T) {
 	}
 	f(noSleep, 2, "flows/a_test.go", "func f() { time.Sleep(1); go func() { time.Sleep(2) }() }")
 	f(noSleep, 0, "flows/a.go", "func f() { time.After(1); x.time.Sleep() }")
+	f(noBareSynctest, 1, "flows/a_test.go", "func f() { synctest.Test(t, func(t *testing.T) { synctest.Wait() }) }")
+	f(noBareSynctest, 0, "internal/simtime/simtime.go", "func f() { synctest.Test(t, f) }")
 	f(noExit, 2, "flows/a.go", "func f() { os.Exit(1); log.Fatalf(``) }")
 	f(noBackground, 1, "filters/cache/a.go", "func f() { g(context.Background()) }")
 	f(noBackground, 0, "flows/a.go", "func f() { g(context.Background()) }")

@@ -31,6 +31,7 @@ var layers = map[string][]string{
 	"internal/searchnode": {"internal/searchnode"},
 	"internal/e2e":        {"internal/searchnode"},
 	"internal/sim":        {"elastic/balance"},
+	"internal/simtime":    {},
 	"internal/demo":       {""},
 	"cmd":                 {""},
 	"bench":               {"bench", "elastic/estest"},

@@ -12,11 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/simtime"
 	"weir/queue"
 )
 
 func TestRecordsAreGivenUpWhenTheyAreTooOld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		path := t.TempDir()
 		o := Options{BlockAge: never, BlockRecords: 1, MaxBytesPerFile: 2 * 45, MaxAge: time.Hour}
 		q := open(t, path, o)
@@ -51,7 +52,7 @@ func TestRecordsAreGivenUpWhenTheyAreTooOld(t *testing.T) {
 }
 
 func TestBlockInHandSurvivesItsAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: never, MaxAge: time.Hour})
 		q.block("in hand")
 		got := q.peek()
@@ -74,7 +75,7 @@ func (q *testQueue) disk(free *atomic.Int64) {
 }
 
 func TestReserveOfTheDiskIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: never, Reserve: 1000})
 		var free atomic.Int64
 		free.Store(1100)
@@ -106,7 +107,7 @@ func TestReserveOfTheDiskIsKept(t *testing.T) {
 }
 
 func TestDropOldestMakesRoomForTheReserve(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, Reserve: 1000, MaxBytesPerFile: 45, Full: DropOldest})
 		q.blocks(0, 4)
 		synctest.Wait()
@@ -122,7 +123,7 @@ func TestDropOldestMakesRoomForTheReserve(t *testing.T) {
 }
 
 func TestFullQueueThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		o := Options{BlockAge: never, MaxBytes: 4000, BlockSize: 400, MaxRecord: 400, MaxBytesPerFile: 1000, Full: Wait, FullWait: 3 * time.Second}
 		q := open(t, t.TempDir(), o)
 		record := strings.Repeat("r", 300)

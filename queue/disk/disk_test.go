@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/obs"
+	"weir/internal/simtime"
 	"weir/queue"
 )
 
@@ -320,7 +321,7 @@ func TestBlockClosesBySizeCountAndAge(t *testing.T) {
 }
 
 func TestBlockClosesByAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: 300 * time.Millisecond})
 		start := time.Now()
 		if err := q.Put([]byte("a")); err != nil {
@@ -453,7 +454,7 @@ func TestPutWaitGoesOnWhenThereIsRoom(t *testing.T) {
 }
 
 func TestPutWaitIsWokenByTheRemovalOfAFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: never, MaxBytes: 2000})
 		for q.Put([]byte("record")) == nil {
 		}
@@ -747,7 +748,7 @@ func TestDataFileTakenAway(t *testing.T) {
 
 // The folder is taken away, so that no new file can be made, and put back.
 func TestBlocksAreKeptWhileTheDiskRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		path := t.TempDir()
 		q := open(t, path, Options{BlockAge: time.Second, BlockRecords: 1})
 		dir := filepath.Join(path, queuesDir, "q")
@@ -802,7 +803,7 @@ func TestCloseSaysWhatItCouldNotWrite(t *testing.T) {
 }
 
 func TestSyncPolicies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockRecords: 1, Sync: SyncInterval, SyncInterval: 5 * time.Second})
 		synced := func() uint64 {
 			synctest.Wait()
@@ -853,7 +854,7 @@ func TestSyncPolicies(t *testing.T) {
 
 // An idle queue must not wake: in a year of fake time even a wake-up a minute would be half a million turns of the CPU.
 func TestIdleQueuesCostNoCPU(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		in, err := OpenInstance(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -1136,7 +1137,7 @@ type unsyncable struct{ syncFile }
 func (unsyncable) Sync() error { return syscall.EIO }
 
 func TestFailedSyncIsReportedAndTheBlockWrittenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: never})
 		q.block(rec(0))
 		q.failSync()
@@ -1154,7 +1155,7 @@ func TestFailedSyncIsReportedAndTheBlockWrittenAgain(t *testing.T) {
 }
 
 func TestFailedSyncOfEarlierBlocksIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, Sync: SyncNever})
 		for i := range 3 {
 			if err := q.Put([]byte(rec(i))); err != nil {
@@ -1194,7 +1195,7 @@ func TestRemovedFileGivesItsSpaceBack(t *testing.T) {
 
 // A block that waits for its sync must not be forgotten when the file rolls.
 func TestFailedSyncOfARolledFileIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		q := open(t, t.TempDir(), Options{BlockAge: never, BlockRecords: 1, MaxBytesPerFile: 60, Sync: SyncNever})
 		if err := q.Put([]byte(rec(0))); err != nil {
 			t.Fatal(err)

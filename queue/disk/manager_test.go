@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/obs"
+	"weir/internal/simtime"
 	"weir/queue"
 )
 
@@ -230,7 +230,7 @@ func away(t *testing.T, path string) (back func()) {
 }
 
 func TestDrainTriesUntilTheDiskTakesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		path := t.TempDir()
 		q := open(t, path, Options{BlockAge: never})
 		back := away(t, path)
@@ -260,7 +260,7 @@ func TestDrainTriesUntilTheDiskTakesIt(t *testing.T) {
 }
 
 func TestDrainEndsInTimeAndRecordsAreLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
 		path := t.TempDir()
 		q := open(t, path, Options{BlockAge: never})
 		defer away(t, path)()
