@@ -119,10 +119,7 @@ func (l *lookup) judgeAsync(t *ticket) {
 // long as the caller would wait for a node. Those who wait for a search that runs for longer need one of their own then.
 func (l *lookup) fetchAsync(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
 	a, begun := &t.async, time.Now()
-	j := joiner{maxAge: t.verdict.MaxAge, maxStale: l.proof.MaxStale.Std()}
-	if t.verdict.Refresh {
-		j.maxAge = 0
-	}
+	j := l.joiner(&t.verdict)
 	for range 2 {
 		now := time.Now()
 		j.patience = min(a.Wait, l.stale.maxWait) - now.Sub(begun)
@@ -227,22 +224,10 @@ type pendings struct {
 func (ps *pendings) put(p *pending, now time.Time) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if len(ps.byID) >= maxPendings {
-		for id, old := range ps.byID {
-			if old.until.Before(now) {
-				delete(ps.byID, id)
-			}
-		}
-	}
-	for id := range ps.byID {
-		if len(ps.byID) < maxPendings {
-			break
-		}
-		delete(ps.byID, id)
-	}
 	if ps.byID == nil {
 		ps.byID = map[query.Key]*pending{}
 	}
+	makeRoom(ps.byID, p.id, maxPendings, func(old *pending) bool { return old.until.Before(now) })
 	ps.byID[p.id] = p
 }
 
@@ -316,21 +301,10 @@ func (l *lookup) serveFetch(x *flows.Exchange, next flows.Handler, t *ticket) er
 	if why != "" {
 		return l.bypass(x, next, t, why)
 	}
-	x.Request.Header.Del("accept-encoding") // one plain copy is for everybody
 	t.async.on, t.async.by, t.async.pending = true, l, p
-	t.request.API, t.key, t.verdict, t.epoch, t.asked = "search", p.key, p.verdict, p.epoch, p.asked
-	t.why, t.open = reasonNotOffered, true
-	err := next.Serve(x)
-	if err == nil {
-		l.learn(x, t)
-	}
-	switch {
-	case err != nil || !x.Response.Answered():
-		t.why = reasonUnanswered
-	case l.keep != nil && !t.offered:
-		err = l.keep.offer(x, t)
-	}
-	t.open = false
+	t.request.API, t.key, t.verdict = "search", p.key, p.verdict
+	t.ask.Reset() // what the answer depends on was asked for when the search began
+	err := l.call(x, next, t)
 	l.requests[outcomeMiss].Inc()
 	l.sayMiss(x, t, "miss")
 	return err
@@ -347,7 +321,7 @@ func (l *lookup) judgeFetch(x *flows.Exchange, next flows.Handler, t *ticket) (p
 	c := x.Call()
 	typed, ok := query.ReadFetch(x.Request.Query)
 	switch {
-	case c.Idempotency != api.Read, bytes.Contains(x.Request.Path, twoSlashes):
+	case oddPath(x):
 		return nil, reasonPath
 	case l.passes(x, t):
 		return nil, reasonPass

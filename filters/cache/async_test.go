@@ -277,6 +277,24 @@ func TestAsyncSearchThatRunsForLong(t *testing.T) {
 	})
 }
 
+// Who fetches the answer has proven then who it is, however long ago it was when the search began.
+func TestFetchProvesCredentials(t *testing.T) {
+	asyncs(t, estest.Elasticsearch8, "proven_ttl: 5m, auth_ttl: 20s", func(t *testing.T, r *asyncRig) {
+		r.as("bob", "POST", "/i/_search", `{}`)
+		<-time.After(15 * time.Second) // polls have seen the index
+		end := r.runs(40 * time.Second)
+		id := idOf(t, r.submit("bob", ""))
+		end()
+		<-time.After(40 * time.Second)
+		wantStatus(t, r.fetch("bob", id, ""), "weir; fwd=miss; stored")
+		hit := r.submit("bob", "")
+		wantDetail(t, hit, "weir; hit")
+		if age := field(hit, "age"); age != "41" {
+			t.Errorf("age %s", age)
+		}
+	})
+}
+
 // What happens while a search runs counts as after it.
 func TestAsyncSearchAndChanges(t *testing.T) {
 	asyncs(t, estest.Elasticsearch8, "", func(t *testing.T, r *asyncRig) {

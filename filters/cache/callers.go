@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -38,14 +39,26 @@ func (c *callers) accept(id callerID, at time.Time) {
 	if s.seen == nil {
 		s.seen = map[callerID]time.Time{}
 	}
-	for other := range s.seen {
-		if len(s.seen) < shardCallers {
-			break
-		}
-		delete(s.seen, other)
-	}
+	makeRoom(s.seen, id, shardCallers, nil)
 	if at.After(s.seen[id]) {
 		s.seen[id] = at
+	}
+}
+
+// makeRoom deletes from m, if key is new and m has as many as most, first what is over, and then whatever comes. A nil over is never
+// true.
+func makeRoom[K comparable, V any](m map[K]V, key K, most int, over func(V) bool) {
+	if _, old := m[key]; old || len(m) < most {
+		return
+	}
+	if over != nil {
+		maps.DeleteFunc(m, func(_ K, v V) bool { return over(v) })
+	}
+	for k := range m {
+		if len(m) < most {
+			return
+		}
+		delete(m, k)
 	}
 }
 

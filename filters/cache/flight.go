@@ -179,21 +179,9 @@ func (fs *flights) disperse() {
 	}
 }
 
-// mark remembers key. When there is no room, what has run out goes first, and then whatever comes.
+// mark remembers key.
 func (s *flightShard) mark(key *query.Key, now time.Time) {
-	if len(s.marks) >= shardMarks {
-		for k, until := range s.marks {
-			if !now.Before(until) {
-				delete(s.marks, k)
-			}
-		}
-	}
-	for k := range s.marks {
-		if len(s.marks) < shardMarks {
-			break
-		}
-		delete(s.marks, k)
-	}
+	makeRoom(s.marks, *key, shardMarks, func(until time.Time) bool { return !now.Before(until) })
 	s.marks[*key] = now.Add(missFor)
 }
 

@@ -196,11 +196,10 @@ func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		return query.ReasonAsyncID, nil
 	case c.Name != "search" && c.Name != "count" && c.Name != "msearch" && !begins && !slices.Contains(l.options.Others, c.Name):
 		return query.ReasonAPI, nil
-	case c.Idempotency == api.Context && begins:
-	case c.Idempotency == api.Context:
-		return query.ReasonScroll, nil
-	case c.Idempotency != api.Read && c.Name != "sql.query", bytes.Contains(x.Request.Path, twoSlashes):
+	case oddPath(x):
 		return reasonPath, nil
+	case c.Idempotency == api.Context && !begins:
+		return query.ReasonScroll, nil
 	}
 	if l.passes(x, t) {
 		return reasonPass, nil
@@ -225,6 +224,17 @@ func (l *lookup) admit(x *flows.Exchange, t *ticket) (query.Reason, error) {
 		return l.readAsync(t, c, x.Request.Query), nil
 	}
 	return "", nil
+}
+
+// oddPath tells whether nodes may read the path of x as something else than its API, as they differ in slashes that are repeated, in
+// names in escapes, and in names that might be those of documents. A call that may be of these kinds counts as one that changes
+// something, which no API does otherwise whose answers are kept.
+func oddPath(x *flows.Exchange) bool {
+	switch x.Call().Idempotency {
+	case api.Read, api.Cursor, api.Context:
+		return bytes.Contains(x.Request.Path, twoSlashes)
+	}
+	return true
 }
 
 var twoSlashes = []byte("//")
@@ -382,12 +392,18 @@ func (l *lookup) save(e *Entry, n int64) {
 	}
 }
 
-// fetch gets an answer from next, or waits for that of another request like x.
-func (l *lookup) fetch(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
-	j := joiner{maxAge: t.verdict.MaxAge, maxStale: l.proof.MaxStale.Std(), patience: l.stale.maxWait}
-	if t.verdict.Refresh {
+// joiner returns what an upstream call must be like that answers a request with this verdict.
+func (l *lookup) joiner(v *query.Verdict) joiner {
+	j := joiner{maxAge: v.MaxAge, maxStale: l.proof.MaxStale.Std(), patience: l.stale.maxWait}
+	if v.Refresh {
 		j.maxAge = 0
 	}
+	return j
+}
+
+// fetch gets an answer from next, or waits for that of another request like x.
+func (l *lookup) fetch(x *flows.Exchange, next flows.Handler, t *ticket, fwd string) error {
+	j := l.joiner(&t.verdict)
 	for tries := 0; tries < 2; {
 		now := time.Now()
 		if t.past != nil && l.shared.flights.overdue(&t.key, now, l.stale.maxWait) && l.rescue(x, t) {
@@ -566,13 +582,6 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 		l.shared.forget(&t.key)
 		t.past = nil
 	}
-	switch {
-	case t.offered:
-	case err != nil || !x.Response.Answered():
-		t.why = reasonUnanswered
-	default:
-		t.why = reasonNotOffered
-	}
 	return err
 }
 
@@ -591,6 +600,13 @@ func (l *lookup) call(x *flows.Exchange, next flows.Handler, t *ticket) error {
 		err = l.keep.offer(x, t)
 	}
 	t.open = false
+	switch {
+	case t.offered:
+	case err != nil || !x.Response.Answered():
+		t.why = reasonUnanswered
+	default:
+		t.why = reasonNotOffered
+	}
 	return err
 }
 

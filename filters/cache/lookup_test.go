@@ -290,6 +290,39 @@ func TestBypasses(t *testing.T) {
 	f("accept-encoding", "POST", "/i/_search", `{}`, "Accept-Encoding", "gzip, identity;q=0")
 }
 
+// A path that nodes may read differently is never answered from the cache, whatever the API.
+func TestPathsThatNodesReadDifferently(t *testing.T) {
+	for _, filters := range []string{
+		`{get_cache: {also: ALSO}}, {node: {}}, {set_cache: {}}`, `{cache: {also: ALSO, async_ids: not_needed}}, {node: {}}`,
+	} {
+		also := "[" + strings.Join(query.Others(), ", ") + "]"
+		r := newRig(t, "[{name: main, filter: ["+strings.ReplaceAll(filters, "ALSO", also)+"]}]")
+		for _, target := range []string{
+			"/i/_search", "/_search", "/i/_count", "/i/_msearch", "/i/_async_search", "/_async_search/x",
+			"/_plugins/_asynchronous_search?index=i", "/_plugins/_asynchronous_search/x", "/i/_field_caps?fields=a", "/i/_mapping",
+			"/i/_search/template", "/_sql", "/_plugins/_sql", "/_query", "/_plugins/_ppl",
+		} {
+			for _, odd := range []string{
+				"/" + target, strings.Replace(target, "/_", "//_", 1), strings.Replace(target, "/_", "/%5F", 1), strings.Replace(target, "/_", "/%5f", 1),
+			} {
+				for _, method := range []string{"GET", "POST"} {
+					x := request(odd, "{}")
+					x.Request.Method = []byte(method)
+					if err := r.serve("main", x); err != nil {
+						t.Fatal(err)
+					}
+					if why := field(x, "cache-status"); why != "weir; fwd=bypass; detail=path" && why != "weir; fwd=bypass; detail=api" {
+						t.Errorf("%s %s: %s", method, odd, why)
+					}
+				}
+			}
+		}
+		if got := r.count("weir_cache_bypasses_total", "path"); got < 80 {
+			t.Errorf("%v for their path: most are no calls of these APIs", got)
+		}
+	}
+}
+
 func TestPassPatterns(t *testing.T) {
 	const text = `[{name: main, filter: [{get_cache: {pass_patterns: [_count, logs, preference], hash_factor: {must_cache: {method: [GET], path: [_search]}}}}, {node: {}}, {set_cache: {}}]}]`
 	f := func(method, target string, passes bool) {

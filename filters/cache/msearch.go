@@ -247,11 +247,7 @@ func (l *lookup) joinMulti(t *ticket, m *multi) {
 		if it.same != i || it.entry != nil || it.verdict.Bypass != "" {
 			continue
 		}
-		j := joiner{maxAge: it.verdict.MaxAge, maxStale: l.proof.MaxStale.Std(), patience: l.stale.maxWait}
-		if it.verdict.Refresh {
-			j.maxAge = 0
-		}
-		f, lead := l.shared.flights.join(&it.key, time.Now(), j)
+		f, lead := l.shared.flights.join(&it.key, time.Now(), l.joiner(&it.verdict))
 		if f != nil && !lead && m.leads(f) { // for another search of the request, which is sent together with this one
 			l.shared.flights.leave(f)
 			continue
@@ -295,7 +291,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	}
 	x.Request.Body.Replace(body)
 	defer x.Request.Body.Replace(m.body)
-	t.multi, t.why = m, reasonNotOffered
+	t.multi = m
 	err = l.call(x, next, t)
 	t.multi = nil
 	if x.Trace.Outcome == flows.Upstream && err == nil {

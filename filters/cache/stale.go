@@ -133,7 +133,9 @@ func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entr
 		s.metrics.renewals[renewalSkipped].Inc()
 		return
 	}
-	f, lead := s.flights.join(&t.key, now, joiner{maxAge: -1, maxStale: l.proof.MaxStale.Std(), patience: l.stale.maxWait})
+	j := l.joiner(&t.verdict)
+	j.maxAge = -1 // whatever this caller wants, an answer is on its way
+	f, lead := s.flights.join(&t.key, now, j)
 	if !lead {
 		if f != nil {
 			s.flights.leave(f)

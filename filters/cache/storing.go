@@ -111,11 +111,16 @@ func (k *storing) answer(x *flows.Exchange, t *ticket, most int64) ([]byte, quer
 // keep makes the entry of w, whose complete answer consists of two parts, and stores it. It returns why it does not. r is the
 // request of w, and part where the ticket's ask has the stamp of its indices.
 func (k *storing) keep(x *flows.Exchange, t *ticket, w *wanted, part int, r *query.Request, front, end []byte) query.Reason {
+	asked, epoch, stamp := t.asked, t.epoch, t.ask.Stamp(part)
+	p := t.async.pending
+	if p != nil { // another request has asked for it
+		asked, epoch, stamp = p.asked, p.epoch, p.stamp
+	}
 	was := query.Age(&x.Response.Header)
-	e := newEntry(x, front, end, t.asked.Add(-was))
+	e := newEntry(x, front, end, asked.Add(-was))
 	// What has changed while another cache kept it nobody knows.
 	e.rule, e.moves, e.timed = k.rule, w.verdict.NowBound, w.verdict.TTLOnly != "" || was > 0
-	e.stamp = t.ask.Stamp(part)
+	e.stamp = stamp
 	if w.verdict.Step > 0 {
 		e.step(w.verdict.Step)
 	}
@@ -125,11 +130,12 @@ func (k *storing) keep(x *flows.Exchange, t *ticket, w *wanted, part int, r *que
 	if int64(len(e.body)) < max(k.least, t.least) {
 		return reasonTooSmall
 	}
-	e.source = newSource(x, r, &w.verdict, k.tags, time.Since(t.asked))
-	if p := t.async.pending; p != nil { // it was asked for by another request
-		e.stamp, e.source = p.stamp, p.source
+	if p != nil {
+		e.source = p.source
+	} else {
+		e.source = newSource(x, r, &w.verdict, k.tags, time.Since(asked))
 	}
-	if w.stored = k.store.put(&w.key, e, t.epoch); !w.stored {
+	if w.stored = k.store.put(&w.key, e, epoch); !w.stored {
 		return reasonPurged
 	}
 	k.shared.metrics.stored.Inc()
