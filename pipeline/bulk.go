@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
@@ -49,46 +47,25 @@ func (k *indexSink) settle(take, finish context.Context, block queue.Block) bool
 		k.batches = append(k.batches, rest[:n])
 		rest = rest[n:]
 	}
-	var next atomic.Int64
-	done := k.each(min(len(k.senders), len(k.batches)), func(s *sender) bool {
-		for n := next.Add(1); n <= int64(len(k.batches)); n = next.Add(1) {
-			if !s.deliver(take, finish, k.batches[n-1]) {
-				return false
-			}
-		}
-		return true
+	done := share(len(k.senders), k.batches, func(worker int, records [][]byte) bool {
+		return k.senders[worker].deliver(take, finish, records)
 	})
 	return done && k.letters.bury(take, finish)
-}
-
-// each runs work with the first n senders at the same time. It returns false when one was stopped.
-func (k *indexSink) each(n int, work func(s *sender) bool) bool {
-	var stopped atomic.Bool
-	var workers sync.WaitGroup
-	for i := range n {
-		workers.Go(func() {
-			if !work(&k.senders[i]) {
-				stopped.Store(true)
-			}
-		})
-	}
-	workers.Wait()
-	return !stopped.Load()
 }
 
 // inLanes gives each sender the actions of some documents, so that those upon one document keep their order: a sender
 // settles one request before it sends the next, and a request has at most one action upon a document, since one that is sent
 // again would overtake those behind it.
 func (k *indexSink) inLanes(take, finish context.Context, f orderedForm) bool {
-	for i := range k.senders {
-		k.senders[i].lane, k.senders[i].keys = k.senders[i].lane[:0], k.senders[i].keys[:0]
+	for _, s := range k.senders {
+		s.lane, s.keys = s.lane[:0], s.keys[:0]
 	}
 	for _, r := range k.records {
 		key := f.key(r)
-		s := &k.senders[key%uint64(len(k.senders))]
+		s := k.senders[key%uint64(len(k.senders))]
 		s.lane, s.keys = append(s.lane, r), append(s.keys, key)
 	}
-	return k.each(len(k.senders), func(s *sender) bool {
+	return share(len(k.senders), k.senders, func(_ int, s *sender) bool {
 		defer clear(s.lane)
 		seen := map[uint64]bool{}
 		for rest, keys := s.lane, s.keys; len(rest) > 0; {
@@ -287,25 +264,33 @@ func clip(reason string) string { return reason[:min(len(reason), maxReason)] }
 // judge settles records by their outcomes and returns those to be sent again, in the memory of records.
 func (s *sender) judge(records [][]byte, outcomes []bulk.Outcome) [][]byte {
 	left := records[:0]
+	var reason *bulk.Outcome
 	for i, r := range records {
 		o := &outcomes[i]
-		switch o.Kind(s.verbs[i]) {
+		switch kindOf(o, s.verbs[i]) {
 		case bulk.Stored:
 			s.metrics.stored.Inc()
 		case bulk.Duplicate:
 			s.metrics.duplicate.Inc()
 		case bulk.Retry:
-			left = append(left, r)
+			left, reason = append(left, r), o
 		case bulk.Rejected:
-			if o.Status == http.StatusUnauthorized || o.Status == http.StatusForbidden {
-				// Rights, or an index that a full disk has made read-only: the record is not to blame.
-				s.throttle.Log(slog.LevelWarn, "item "+o.ErrorType, "the index takes no records, trying again", "status", o.Status,
-					"type", o.ErrorType, "reason", clip(o.Reason))
-				left = append(left, r)
-				continue
-			}
 			s.letters.reject(r, *o)
 		}
 	}
+	if reason != nil {
+		s.throttle.Log(slog.LevelWarn, "item "+strconv.Itoa(reason.Status), "records are not taken now, trying again", "records", len(left),
+			"status", reason.Status, "type", reason.ErrorType, "reason", clip(reason.Reason))
+	}
 	return left
+}
+
+// kindOf judges an outcome as bulk does, save that the gateway's rights, an index that a full disk has made read-only, and the
+// time limit of a node or proxy are nothing that a record could be blamed for.
+func kindOf(o *bulk.Outcome, v bulk.Verb) bulk.Kind {
+	switch o.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout:
+		return bulk.Retry
+	}
+	return o.Kind(v)
 }

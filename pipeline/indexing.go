@@ -91,10 +91,10 @@ func (o *bulkOutlet) open(env Env, f feed) (opened, error) {
 	w.throttle = obs.NewThrottle(w.logger, time.Minute)
 	sinks := make([]sink, f.consumers)
 	for i := range sinks {
-		s := &indexSink{indexing: w, form: o.form(), senders: make([]sender, o.config.WorkerSize)}
+		s := &indexSink{indexing: w, form: o.form(), senders: make([]*sender, o.config.WorkerSize)}
 		s.letters = letters{dead: dead, index: s.form.index(), backoff: o.backoff, waiting: f.waiting, throttle: w.throttle, metrics: w.metrics}
 		for j := range s.senders {
-			s.senders[j] = sender{indexSink: s, form: o.form()}
+			s.senders[j] = &sender{indexSink: s, form: o.form()}
 		}
 		sinks[i] = s
 	}
@@ -122,7 +122,7 @@ type indexing struct {
 type indexSink struct {
 	*indexing
 	form    form
-	senders []sender
+	senders []*sender
 	records [][]byte   // of the block in hand
 	batches [][][]byte // of the block, for whichever sender is free
 	letters letters

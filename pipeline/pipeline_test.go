@@ -365,7 +365,7 @@ func ids(c *estest.Call) string {
 // letters returns the dead letters.
 func (r *rig) letters(want int) []string {
 	r.t.Helper()
-	dead := r.open("requests.dead")
+	dead := r.open(r.in.Name() + deadSuffix)
 	consumers, err := dead.Consumers(1)
 	if err != nil {
 		r.t.Fatal(err)

@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"weir/elastic"
+	"weir/elastic/api"
 	"weir/elastic/bulk"
 	"weir/flows"
 	"weir/internal/conf"
@@ -103,25 +106,11 @@ type replaySink struct {
 
 // settle implements sink.
 func (k *replaySink) settle(take, finish context.Context, block queue.Block) bool {
-	records := make(chan []byte)
-	var stopped atomic.Bool
-	var workers sync.WaitGroup
-	for range min(k.config.WorkerSize, block.Count) {
-		workers.Go(func() {
-			for record := range records {
-				// When one is stopped the others are too, and the rest of the block comes again with it.
-				if !stopped.Load() && !k.deliver(take, finish, record) {
-					stopped.Store(true)
-				}
-			}
-		})
-	}
-	for record := range block.Records() {
-		records <- record
-	}
-	close(records)
-	workers.Wait()
-	return !stopped.Load() && k.letters.bury(take, finish)
+	// When one is stopped the rest of the block comes again with it.
+	done := share(k.config.WorkerSize, slices.Collect(block.Records()), func(_ int, record []byte) bool {
+		return k.deliver(take, finish, record)
+	})
+	return done && k.letters.bury(take, finish)
 }
 
 // deliver makes a request until it has gone well, is refused for good or was put aside. It returns false when it was stopped
@@ -131,6 +120,9 @@ func (k *replaySink) deliver(take, finish context.Context, record []byte) bool {
 	if err != nil {
 		k.letters.reject(record, bulk.Outcome{Status: http.StatusBadRequest, ErrorType: "malformed_request", Reason: err.Error()})
 		return true
+	}
+	if path, query, ok := strings.Cut(m.Target, "?"); ok { // it could hide what became of a bulk's actions
+		m.Target = path + "?" + string(api.RemoveParam(nil, []byte(query), "filter_path"))
 	}
 	// Of a bulk only what is left is made again, so there may be several requests to make, in order.
 	todo := []*attempt{{message: m, record: record}}
@@ -180,8 +172,35 @@ func (a *attempt) line() []byte {
 	return record
 }
 
-// keep makes body all that is left of a bulk.
-func (a *attempt) keep(body []byte) { a.message.Body, a.record = body, nil }
+// A bulkAction is one of the actions of a bulk.
+type bulkAction struct {
+	verb       bulk.Verb
+	start, end int // where it stands in the body
+}
+
+// actions returns those of a bulk. The error says why they cannot be told apart.
+func (a *attempt) actions() ([]bulkAction, error) {
+	var out []bulkAction
+	var s bulk.Scanner
+	for s.Reset(a.message.Body); s.Next(); {
+		at := s.Action()
+		if at.Verb == bulk.Other {
+			return nil, fmt.Errorf("bulk action line at byte %d: none of index, create, update and delete", at.Start)
+		}
+		out = append(out, bulkAction{at.Verb, at.Start, at.End})
+	}
+	return out, s.Err()
+}
+
+// part returns the attempt at some actions of a bulk, in their order.
+func (a *attempt) part(actions []bulkAction) *attempt {
+	part := &attempt{message: a.message, made: a.made}
+	part.message.Body = nil
+	for _, at := range actions {
+		part.message.Body = append(part.message.Body, a.message.Body[at.start:at.end]...)
+	}
+	return part
+}
 
 // result is what came of an attempt.
 type result struct {
@@ -243,103 +262,63 @@ func (k *replaySink) make(finish context.Context, a *attempt) result {
 
 // judge says what an answer to the whole request means.
 func (k *replaySink) judge(a *attempt, x *flows.Exchange, o bulk.Outcome, wait time.Duration, err error) result {
-	switch kind := o.Kind(bulk.VerbOfCall(x.Call().Name, x.Request.Query)); {
-	case kind == bulk.Stored:
+	switch kindOf(&o, bulk.VerbOfCall(x.Call().Name, x.Request.Query)) {
+	case bulk.Stored:
 		k.metrics.stored.Inc()
 		return result{kind: settled}
-	case kind == bulk.Duplicate:
+	case bulk.Duplicate:
 		k.metrics.duplicate.Inc()
 		return result{kind: settled}
-	case kind == bulk.Retry, o.Status == http.StatusRequestTimeout:
+	case bulk.Retry:
 		return result{retryAfter: wait, why: "status " + strconv.Itoa(o.Status), err: err}
-	case o.Status == http.StatusUnauthorized || o.Status == http.StatusForbidden:
-		// Rights, or an index that a full disk has made read-only: the request is not to blame.
-		return result{retryAfter: wait, why: "status " + strconv.Itoa(o.Status), err: err}
-	case o.Status == http.StatusRequestEntityTooLarge && x.Call().Name == "bulk":
-		if halves := a.halves(); halves != nil {
-			return result{kind: divided, halves: halves}
+	}
+	if o.Status == http.StatusRequestEntityTooLarge && x.Call().Name == "bulk" {
+		if actions, err := a.actions(); err == nil && len(actions) > 1 {
+			middle := len(actions) / 2
+			return result{kind: divided, halves: []*attempt{a.part(actions[:middle]), a.part(actions[middle:])}}
 		}
 	}
 	k.letters.reject(a.line(), o)
 	return result{kind: settled}
 }
 
-// halves returns two bulks of the actions of one, or nil if there are no two actions.
-func (a *attempt) halves() []*attempt {
-	var s bulk.Scanner
-	n := 0
-	for s.Reset(a.message.Body); s.Next(); n++ {
-	}
-	var parts [2][]int
-	for i := range n {
-		half := &parts[min(1, i/((n+1)/2))]
-		*half = append(*half, i)
-	}
-	if len(parts[1]) == 0 {
-		return nil
-	}
-	out := make([]*attempt, 0, len(parts))
-	for _, positions := range parts {
-		body, err := bulk.Select(nil, a.message.Body, positions)
-		if err != nil {
-			return nil
-		}
-		half := &attempt{message: a.message, made: a.made}
-		half.keep(body)
-		out = append(out, half)
-	}
-	return out
-}
-
 // judgeBulk looks at the items of an answer: those that failed for a time are what is left to do, in their order.
 func (k *replaySink) judgeBulk(a *attempt, x *flows.Exchange) result {
-	answer, err := x.Response.Body.Bytes(maxAnswer)
-	var verbs []bulk.Verb
-	var s bulk.Scanner
-	for s.Reset(a.message.Body); s.Next(); {
-		verbs = append(verbs, s.Action().Verb)
+	actions, err := a.actions()
+	if err != nil { // a cluster that skips what it does not know leaves no way to tell which item is whose
+		k.letters.reject(a.line(), bulk.Outcome{Status: http.StatusBadRequest, ErrorType: "malformed_action", Reason: err.Error()})
+		return result{kind: settled}
 	}
 	var outcomes []bulk.Outcome
+	answer, err := x.Response.Body.Bytes(maxAnswer)
 	if err == nil {
-		outcomes, err = bulk.Outcomes(answer, len(verbs))
+		outcomes, err = bulk.Outcomes(answer, len(actions))
 	}
 	if err != nil {
 		return result{why: "an answer that does not say what became of the actions", err: obs.RedactError(err)}
 	}
-	var left []int
+	var left []bulkAction
 	var reason *bulk.Outcome
-	for i := range outcomes {
+	for i, at := range actions {
 		o := &outcomes[i]
-		kind := o.Kind(verbs[i])
-		if o.Status == http.StatusUnauthorized || o.Status == http.StatusForbidden {
-			kind = bulk.Retry // as for whole requests
-		}
-		switch kind {
+		switch kindOf(o, at.verb) {
 		case bulk.Stored:
 			k.metrics.stored.Inc()
 		case bulk.Duplicate:
 			k.metrics.duplicate.Inc()
 		case bulk.Retry:
-			left, reason = append(left, i), o
+			left, reason = append(left, at), o
 		case bulk.Rejected:
-			if body, err := bulk.Select(nil, a.message.Body, []int{i}); err == nil {
-				part := attempt{message: a.message}
-				part.keep(body)
-				k.letters.reject(part.line(), *o)
-			}
+			k.letters.reject(a.part(actions[i:i+1]).line(), *o)
 		}
 	}
 	if len(left) == 0 {
 		return result{kind: settled}
 	}
-	if len(left) < len(verbs) {
-		body, err := bulk.Select(nil, a.message.Body, left)
-		if err != nil {
-			return result{why: "a bulk that cannot be taken apart", err: err}
-		}
-		a.keep(body)
+	if len(left) < len(actions) {
+		*a = *a.part(left)
 	}
-	return result{progress: len(left) < len(verbs), why: "items of status " + strconv.Itoa(reason.Status), err: errors.New(clip(reason.Reason))}
+	return result{progress: len(left) < len(actions), why: "items of status " + strconv.Itoa(reason.Status), err: errors.New(clip(reason.Reason))}
 }
 
 // failureOf reads an error out of an answer.

@@ -117,6 +117,7 @@ func TestRequestsAreMadeAgain(t *testing.T) {
 	f("429", estest.Fault{Method: "PUT", Status: http.StatusTooManyRequests})
 	f("503", estest.Fault{Method: "PUT", Status: http.StatusServiceUnavailable})
 	f("502", bulkOnly(estest.Fault{Status: http.StatusBadGateway}))
+	f("408", bulkOnly(estest.Fault{Status: http.StatusRequestTimeout}))
 	f("403", bulkOnly(estest.Fault{Status: http.StatusForbidden}))
 	f("closed", bulkOnly(estest.Fault{Cut: estest.CloseAfterRequest}))
 	f("answer that says nothing", bulkOnly(estest.Fault{Status: http.StatusOK, Body: []byte(`{"took":1}`)}))
@@ -161,6 +162,61 @@ func TestRefusedRequestsAreLetters(t *testing.T) {
 	}
 	r.wantStored(3)
 	r.wantRecords("rejected", 3)
+}
+
+// Many actions that are refused are as many letters, each with its reason, in time that does not grow with their square.
+func TestEachRefusedActionIsALetter(t *testing.T) {
+	const n = 20_000
+	r := newRig(t, estest.Options{})
+	r.queues.options.MaxRecord = 8 << 20
+	r.in = r.open("many")
+	r.writes(toCluster)
+	r.do("PUT", "/logs", `{"mappings":{"properties":{"n":{"type":"integer"}}}}`)
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint(i)
+	}
+	r.put(write(t, "POST", "/_bulk", strings.ReplaceAll(creating(ids...), `{"n":1}`, `{"n":"x"}`)))
+	r.run(r.planOf("queue_consumer: {input_queue: many, flow: writes}"))
+	r.drained()
+	for i, letter := range r.letters(n) {
+		if want := fmt.Sprintf(`\"_id\":\"%d\"}}\n{\"n\":\"x\"}\n"`, i); !strings.Contains(letter, want) || !strings.Contains(letter, `"type":"mapper_parsing_exception"`) {
+			t.Fatalf("letter %d is %s\nwant %s in it", i, letter, want)
+		}
+	}
+	r.wantStored(0)
+}
+
+// A bulk whose actions the gateway cannot tell apart is not made for ever, whatever a cluster makes of it.
+func TestBulkThatCannotBeRead(t *testing.T) {
+	f := func(body, reason string) {
+		t.Helper()
+		r := newRig(t, estest.Options{})
+		r.writes(toCluster)
+		r.es.Inject(bulkOnly(estest.Fault{Body: []byte(`{"errors":false,"items":[{"create":{"_index":"logs","_id":"1","status":201}}]}`)}))
+		r.put(write(t, "POST", "/_bulk", body), write(t, "PUT", "/logs/_doc/2", "{}"))
+		r.replay("")
+		r.drained()
+		if l := r.letters(1)[0]; !strings.Contains(l, `"type":"malformed_action"`) || !strings.Contains(l, reason) {
+			t.Errorf("letter %s\nwant %s in it", l, reason)
+		}
+		r.wantStored(1)
+	}
+	f(creating("1")+"{\"unknown\":{}}\n{}\n", "none of index")
+	f(creating("1")+"junk\n", "no object")
+}
+
+// A request that was put into the queue by hand does not hide what became of its actions.
+func TestFilterPathDoesNotGoWithARequest(t *testing.T) {
+	r := newRig(t, estest.Options{})
+	r.writes(toCluster)
+	r.put(write(t, "POST", "/_bulk?filter_path=took&refresh=true", creating("1")))
+	r.replay("")
+	r.drained()
+	if c := r.bulks()[0]; c.Query != "refresh=true" {
+		t.Errorf("asked with %s", c.Query)
+	}
+	r.wantStored(1)
 }
 
 func TestTooLargeBulkIsHalved(t *testing.T) {

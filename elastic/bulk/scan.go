@@ -421,32 +421,3 @@ func Idempotency(body []byte) api.Idempotency {
 	}
 	return api.Idempotent
 }
-
-// Select appends to dst a body of the actions at the given positions, counted from 0 and ascending, and returns it. Their bytes
-// are those of body; a missing last line feed is added. Positions out of order or beyond the last action, and a body that cannot
-// be read up to the last of them, are errors, and then dst comes back as it was.
-func Select(dst, body []byte, positions []int) ([]byte, error) {
-	from := len(dst)
-	var s Scanner
-	s.Reset(body)
-	at := -1
-	for _, want := range positions {
-		if want <= at {
-			return dst[:from], fmt.Errorf("select action %d after action %d of a bulk", want, at)
-		}
-		for at < want {
-			if !s.Next() {
-				if err := s.Err(); err != nil && err != ErrNoNewline {
-					return dst[:from], fmt.Errorf("select action %d: %w", want, err)
-				}
-				return dst[:from], fmt.Errorf("select action %d of a bulk of %d", want, at+1)
-			}
-			at++
-		}
-		dst = append(dst, body[s.action.Start:s.action.End]...)
-		if dst[len(dst)-1] != '\n' {
-			dst = append(dst, '\n')
-		}
-	}
-	return dst, nil
-}

@@ -222,40 +222,13 @@ func TestIdempotency(t *testing.T) {
 	f(strings.TrimSuffix(indexed, "\n"), api.Unsafe)
 }
 
-func TestSelect(t *testing.T) {
-	const body = `{"index":{"_id":"0"}}` + "\r\n{}\r\n\n" + `{"delete":{"_id":"1"}}` + "\n" + `{"foo":{}}` + "\n{}\n" + `{"index":{"_id":"3"}}` + "\n{}"
-	f := func(want string, positions ...int) {
-		t.Helper()
-		got, err := Select([]byte("kept"), []byte(body), positions)
-		if err != nil || string(got) != "kept"+want {
-			t.Errorf("%v: %q, %v, want %q", positions, got, err, want)
-		}
-	}
-	f("")
-	f(`{"index":{"_id":"0"}}`+"\r\n{}\r\n", 0)
-	f(`{"delete":{"_id":"1"}}`+"\n"+`{"index":{"_id":"3"}}`+"\n{}\n", 1, 3)
-	f(`{"foo":{}}`+"\n{}\n", 2)
-
-	fails := func(body string, positions ...int) {
-		t.Helper()
-		if got, err := Select([]byte("kept"), []byte(body), positions); err == nil || string(got) != "kept" {
-			t.Errorf("%v: %q, %v, want an error", positions, got, err)
-		}
-	}
-	fails(body, 4)
-	fails(body, 0, 0)
-	fails(body, 1, 0)
-	fails(body, -1)
-	fails(`{"delete":{}}`+"\njunk\n", 0, 1)
-}
-
 func FuzzScanner(f *testing.F) {
 	f.Add([]byte(`{"index":{"_index":"b","_id":"1"}}` + "\n" + `{"a":1}` + "\n" + `{"delete":{"_id":"2"}}` + "\n"))
 	f.Add([]byte("\r\n" + `{"create":{"_id":"\ud83d\ude00\n"}} x` + "\r\n{}\r\n\n" + `{"update":{"_source":{"a":[1]},"version":null}}` + "\n{}"))
 	f.Add([]byte(`{"foo":{"_id":1e1,"l":[{"}":"]"}]}}` + "\n\n" + "\xef\xbb\xbf" + `{"delete":{}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var s Scanner
-		var positions []int
+		actions := 0
 		var joined []byte
 		s.Reset(body)
 		end := 0
@@ -273,7 +246,7 @@ func FuzzScanner(f *testing.F) {
 			compareWithJSON(t, a, body[a.Start:a.End])
 			end = a.End
 			joined = append(joined, body[a.Start:a.End]...)
-			positions = append(positions, len(positions))
+			actions++
 		}
 		if s.Err() == nil && len(body) > 0 && body[len(body)-1] != '\n' {
 			t.Errorf("no error without the last line feed")
@@ -281,14 +254,11 @@ func FuzzScanner(f *testing.F) {
 		if len(joined) > 0 && joined[len(joined)-1] != '\n' {
 			joined = append(joined, '\n')
 		}
-		if got, err := Select(nil, body, positions); err != nil || !bytes.Equal(got, joined) {
-			t.Errorf("all selected: %q, %v, want %q", got, err, joined)
-		}
 		again := 0
 		for s.Reset(joined); s.Next(); again++ {
 		}
-		if again != len(positions) || s.Err() != nil {
-			t.Errorf("%d actions became %d, %v", len(positions), again, s.Err())
+		if again != actions || s.Err() != nil {
+			t.Errorf("%d actions became %d, %v", actions, again, s.Err())
 		}
 		Idempotency(body)
 	})
