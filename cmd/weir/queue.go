@@ -330,13 +330,14 @@ func eachAction(in *bufio.Reader, index []byte, put func([]byte) error) error {
 
 // unfit returns why no cluster would take an action, or "".
 func unfit(a *bulk.Action, index []byte) string {
+	missing := a.Missing(index)
 	switch {
 	case a.Verb == bulk.Other:
 		return "is none of index, create, update and delete"
-	case len(a.Index) == 0 && len(index) == 0:
+	case missing == "index":
 		return "names no index: give one with --index"
-	case len(a.ID) == 0 && (a.Verb == bulk.Update || a.Verb == bulk.Delete):
-		return "has no id"
+	case missing != "":
+		return "has no " + missing
 	case a.Verb != bulk.Delete && !json.Valid(a.Source):
 		return "has a document that is no JSON"
 	}

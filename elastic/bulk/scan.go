@@ -80,6 +80,18 @@ type Action struct {
 	Start, End int
 }
 
+// Missing returns what a node would find missing in the action: its index, if index, which is that of the URL, does not name one
+// either, or the id that an Update and a Delete need. It returns "index", "id" or "".
+func (a *Action) Missing(index []byte) string {
+	switch {
+	case len(a.Index) == 0 && len(index) == 0:
+		return "index"
+	case len(a.ID) == 0 && (a.Verb == Update || a.Verb == Delete):
+		return "id"
+	}
+	return ""
+}
+
 // ErrNoNewline says that a body does not end with a line feed. The nodes refuse such a body as a whole.
 var ErrNoNewline = errors.New("bulk body does not end with a line feed")
 

@@ -103,6 +103,25 @@ func TestScanner(t *testing.T) {
 	f(`{"delete":{"version":null}}`+"\n", "delete nil/nil 0-28")
 }
 
+func TestMissing(t *testing.T) {
+	f := func(line, index, want string) {
+		t.Helper()
+		var s Scanner
+		s.Reset([]byte(line + "\n{}\n"))
+		if !s.Next() || s.Action().Missing([]byte(index)) != want {
+			t.Errorf("%s at %q lacks %q, want %q", line, index, s.Action().Missing([]byte(index)), want)
+		}
+	}
+	f(`{"index":{}}`, "", "index")
+	f(`{"index":{"_index":""}}`, "", "index")
+	f(`{"index":{}}`, "i", "")
+	f(`{"create":{"_index":"i"}}`, "", "")
+	f(`{"update":{"_index":"i"}}`, "", "id")
+	f(`{"delete":{"_id":""}}`, "i", "id")
+	f(`{"delete":{"_id":"1"}}`, "", "index")
+	f(`{"delete":{"_id":"1"}}`, "i", "")
+}
+
 func TestVerbOfCall(t *testing.T) {
 	f := func(name, query string, want Verb) {
 		t.Helper()

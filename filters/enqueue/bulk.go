@@ -109,17 +109,11 @@ func checkBulk(body, index []byte) error {
 	n := 0
 	for s.Reset(body); s.Next(); n++ {
 		a := s.Action()
-		missing := ""
-		switch {
-		case a.Verb == bulk.Other:
+		if a.Verb == bulk.Other {
 			return elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception",
 				"Malformed action/metadata line [%d], expected field [create], [delete], [index] or [update]", bytes.Count(body[:a.Start], lineFeed)+1)
-		case len(a.Index) == 0 && len(index) == 0:
-			missing = "index"
-		case len(a.ID) == 0 && (a.Verb == bulk.Update || a.Verb == bulk.Delete):
-			missing = "id"
 		}
-		if missing != "" {
+		if missing := a.Missing(index); missing != "" {
 			return elastic.Errorf(http.StatusBadRequest, "action_request_validation_exception", "Validation Failed: %d: %s is missing;", n+1, missing)
 		}
 	}
