@@ -89,6 +89,7 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 		var v verdict
 		v, err = k.try(m, r, target, resp)
 		if v == stop && err == nil {
+			sayWhenBlockedEnds(r, resp)
 			return nil
 		}
 		if v == stop && r.Cancel != nil && r.Cancel.Fired() {
@@ -102,6 +103,7 @@ func (k *Cluster) Do(r *Call, resp *transport.Response) error {
 		r.kept, *resp, r.Node = *resp, r.kept, r.keptNode
 	}
 	if resp.Status != 0 {
+		sayWhenBlockedEnds(r, resp)
 		return nil // what a node said goes before what we would say of another one
 	}
 	return k.failure(r, err)

@@ -70,20 +70,43 @@ func TestNodesThatLetNobodyLook(t *testing.T) {
 	}
 }
 
-// While no master is known each node answers 503. A write is sent to one of them, and the client learns why
-// (elastic/elasticsearch#34427).
-func TestWritesMeetOneNodeWithoutMaster(t *testing.T) {
-	bubble(t, 3, "", nil, func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer) {
-		es.Inject(estest.Fault{Status: 503})
-		for range 20 {
-			if status, err := send(k, "POST", "/_bulk", "{\"index\":{\"_index\":\"i\"}}\n{}\n"); err != nil || status != 503 {
-				t.Fatalf("%d, %v", status, err)
+// While no master is known each node answers 503. A write is sent to one of them, a read to two; the client gets what the node
+// said, and learns when to ask again (elastic/elasticsearch#34427).
+func TestNodesWithoutMaster(t *testing.T) {
+	const (
+		blocked = `{"error":{"type":"cluster_block_exception","reason":"blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];"},"status":503}`
+		other   = `{"error":{"type":"no_shard_available_action_exception","reason":"all shards failed"},"status":503}`
+	)
+	f := func(request, body, answer, field, want string, calls int) {
+		t.Helper()
+		bubble(t, 3, "", nil, func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer) {
+			fault := estest.Fault{Status: 503, Body: []byte(answer)}
+			if field != "" {
+				fault.Header = []string{field}
 			}
-		}
-		if n := es.Count("/_bulk"); n != 20 || strings.Contains(logs.String(), "node is out") {
-			t.Errorf("20 bulks were sent %d times\n%s", n, logs)
-		}
-	})
+			es.Inject(fault)
+			method, target, _ := strings.Cut(request, " ")
+			for range 20 {
+				var resp transport.Response
+				if err := k.Do(call(method, target, body), &resp); err != nil || resp.Status != 503 || string(resp.Body) != answer {
+					t.Fatalf("%s: %d %s, %v", request, resp.Status, resp.Body, err)
+				}
+				if got := string(resp.Header.Get("retry-after")); got != want {
+					t.Errorf("%s, %s: Retry-After %q, want %q", request, answer, got, want)
+				}
+				resp.Reset()
+			}
+			if n := es.Count(target); n != calls || strings.Contains(logs.String(), "node is out") {
+				t.Errorf("%s: 20 requests were sent %d times, want %d\n%s", request, n, calls, logs)
+			}
+		})
+	}
+	const lines = "{\"index\":{\"_index\":\"i\"}}\n{}\n"
+	f("POST /_bulk", lines, blocked, "", "1", 20)
+	f("POST /_bulk", lines, strings.Replace(blocked, "cluster_block", "master_not_discovered", 1), "", "1", 20)
+	f("POST /_search", "{}", blocked, "", "1", 40)
+	f("POST /_bulk", lines, blocked, "Retry-After: 7", "7", 20) // of a proxy in between
+	f("POST /_bulk", lines, other, "", "", 20)
 }
 
 // While a cluster is upgraded its nodes are of two versions. Both serve, what they say of themselves is passed on as it is, and

@@ -137,6 +137,18 @@ func unavailable(r *Call, resp *transport.Response) (o balance.Outcome, cause st
 	return balance.Ignored, ""
 }
 
+// sayWhenBlockedEnds adds Retry-After to the 503 of a cluster that has no master or is blocked, which lasts for seconds most
+// often: the client repeats what it asked sooner or later, and the gateway does not repeat writes (elastic/elasticsearch#34427).
+// Nodes do not say it themselves.
+func sayWhenBlockedEnds(r *Call, resp *transport.Response) {
+	if resp.Status != 503 || resp.Header.Has("retry-after") {
+		return
+	}
+	if outcome, _ := unavailable(r, resp); outcome == balance.Blocked {
+		resp.Header.AddString("Retry-After", "1")
+	}
+}
+
 // failed tells the picker and the metrics of an exchange without an answer, and returns how it goes on.
 func (k *Cluster) failed(m *member, r *Call, te *transport.Error) verdict {
 	outcome := balance.Failed
