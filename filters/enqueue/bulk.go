@@ -2,12 +2,9 @@ package enqueue
 
 import (
 	"bytes"
-	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -66,24 +63,17 @@ func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Messag
 // plain returns a bulk's body as text. What a node may understand but the gateway does not is refused: it could not be taken
 // apart. The memory of what is unpacked counts as that of all bodies does: a small body may be a huge one.
 func (f *enqueuer) plain(x *flows.Exchange, body []byte) ([]byte, error) {
-	for _, format := range []string{"smile", "cbor"} {
-		if bytes.Contains(bytes.ToLower(x.Request.Header.Get("content-type")), []byte(format)) {
-			return nil, elastic.Errorf(http.StatusNotAcceptable, "media_type_header_exception", "the gateway's queue takes bulks as JSON only")
-		}
+	if wire.BinaryMedia(x.Request.Header.Get("content-type")) {
+		return nil, elastic.Errorf(http.StatusNotAcceptable, "media_type_header_exception", "the gateway's queue takes bulks as JSON only")
 	}
 	coding := x.Request.Header.Get("content-encoding")
-	var r io.Reader
-	var err error
 	if len(coding) == 0 || len(body) == 0 || wire.EqualFold(coding, "identity") {
 		return body, nil
 	}
 	packed := bytes.Clone(body) // unpacking may use the memory of the body again
-	switch {
-	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
-		r, err = gzip.NewReader(bytes.NewReader(packed))
-	case wire.EqualFold(coding, "deflate"):
-		r, err = zlib.NewReader(bytes.NewReader(packed))
-	default:
+	var inflater wire.Inflater
+	r, err := inflater.Open(coding, packed)
+	if errors.Is(err, wire.ErrContentCoding) {
 		return nil, elastic.Errorf(http.StatusUnsupportedMediaType, "illegal_argument_exception", "the gateway's queue takes gzip and deflate, not %q", coding)
 	}
 	var text []byte

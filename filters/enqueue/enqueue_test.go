@@ -2,10 +2,13 @@ package enqueue
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
+	"compress/zlib"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -286,17 +289,27 @@ func TestAccepted(t *testing.T) {
 }
 
 func TestCompressedBulk(t *testing.T) {
-	var zipped bytes.Buffer
-	z := gzip.NewWriter(&zipped)
-	_, _ = z.Write([]byte("{\"delete\":{\"_id\":\"8\"}}\n"))
-	_ = z.Close()
 	r := newRig(t, disk.Options{}, nil)
-	if status, body := r.ask("POST", "/a/_bulk", zipped.String(), "Content-Encoding", "gzip"); status != 200 {
-		t.Fatalf("%d %s", status, body)
+	const text = "{\"delete\":{\"_id\":\"8\"}}\n"
+	f := func(coding string, pack func(io.Writer) (io.WriteCloser, error)) {
+		t.Helper()
+		var packed bytes.Buffer
+		w, err := pack(&packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(w, text)
+		_ = w.Close()
+		if status, body := r.ask("POST", "/a/_bulk", packed.String(), "Content-Encoding", coding); status != 200 {
+			t.Fatalf("%s: %d %s", coding, status, body)
+		}
+		if m := r.messages(1)[0]; len(m.Fields) != 0 || string(m.Body) != text {
+			t.Errorf("%s: %+v", coding, m)
+		}
 	}
-	if m := r.messages(1)[0]; len(m.Fields) != 0 || string(m.Body) != "{\"delete\":{\"_id\":\"8\"}}\n" {
-		t.Errorf("%+v", m)
-	}
+	f("gzip", func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil })
+	f("x-deflate", func(w io.Writer) (io.WriteCloser, error) { return zlib.NewWriter(w), nil })
+	f("deflate", func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestSpeed) })
 	for coding, want := range map[string]int{"gzip": 400, "zstd": 415, "deflate": 400} {
 		if status, body := r.ask("POST", "/a/_bulk", "plain\n", "Content-Encoding", coding); status != want {
 			t.Errorf("%s: %d %s, want %d", coding, status, body, want)

@@ -2,8 +2,6 @@ package limit
 
 import (
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
 	"io"
 	"math"
 
@@ -76,67 +74,27 @@ func (w *whole) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isBinary tells whether a body has no lines: nodes take bulks in SMILE too, whose documents another byte separates.
-func isBinary(mediaType []byte) bool {
-	for _, format := range [...]string{"smile", "cbor"} {
-		for i := 0; i+len(format) <= len(mediaType); i++ {
-			if wire.EqualFold(mediaType[i:i+len(format)], format) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // mostInflated is how much of a compressed body is looked at. Nodes take no bulk that is larger.
 const mostInflated = 256 << 20
 
 // An inflater is the memory for inflating bodies, which is used again. What is wrong with a body is for nodes to say: it is read
 // as far as it can be.
 type inflater struct {
-	body  bytes.Reader
-	zip   gzip.Reader
-	raw   io.ReadCloser // made by flate, a flate.Resetter
+	wire  wire.Inflater
 	piece []byte
 }
 
 // inflate writes the body of x to a writer as nodes read it. It tells whether it is of a kind that is known here, and whether all
 // was looked at that can be read.
 func (f *inflater) inflate(x *flows.Exchange, body []byte, to io.Writer) (known, readable bool) {
-	coding := x.Request.Header.Get("content-encoding")
-	switch {
-	case isBinary(x.Request.Header.Get("content-type")):
+	if wire.BinaryMedia(x.Request.Header.Get("content-type")) {
 		return false, false
-	case len(coding) == 0, wire.EqualFold(coding, "identity"):
-		_, _ = to.Write(body) // never fails
-		return true, true
-	case wire.EqualFold(coding, "gzip"), wire.EqualFold(coding, "x-gzip"):
-		return true, f.gzip(body, to)
-	case wire.EqualFold(coding, "deflate"), wire.EqualFold(coding, "x-deflate"):
-		return true, f.deflate(body, to)
 	}
-	return false, false
-}
-
-// gzip inflates body, and tells whether all was looked at that can be read.
-func (f *inflater) gzip(body []byte, to io.Writer) bool {
-	f.body.Reset(body)
-	return f.zip.Reset(&f.body) != nil || f.copy(&f.zip, to)
-}
-
-// deflate inflates what HTTP calls deflate: the format of zlib, and also the bare stream, which clients have sent under that name
-// (RFC 9110 section 8.4.1.2) and nodes read as well. It tells whether all was looked at that can be read.
-func (f *inflater) deflate(body []byte, to io.Writer) bool {
-	if len(body) > 2 && body[0]&0x0f == 8 && (int(body[0])<<8|int(body[1]))%31 == 0 { // RFC 1950 section 2.2
-		body = body[2:]
+	from, err := f.wire.Open(x.Request.Header.Get("content-encoding"), body)
+	if err != nil {
+		return err != wire.ErrContentCoding, err != wire.ErrContentCoding
 	}
-	f.body.Reset(body)
-	if f.raw == nil {
-		f.raw = flate.NewReader(&f.body)
-	} else if again, ok := f.raw.(flate.Resetter); !ok || again.Reset(&f.body, nil) != nil {
-		return true
-	}
-	return f.copy(f.raw, to)
+	return true, f.copy(from, to)
 }
 
 func (f *inflater) copy(from io.Reader, to io.Writer) bool {
