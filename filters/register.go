@@ -46,6 +46,7 @@ func Register(r *flows.Registry) {
 	flows.Register(r, transform.Mount())
 	flows.Register(r, transform.RequestHeaderFilter())
 	flows.Register(r, transform.RewriteAddresses())
+	flows.Register(r, transform.SetRequestHeader())
 	flows.Register(r, transform.SetResponseHeader())
 	flows.Register(r, upstream.Elasticsearch())
 }

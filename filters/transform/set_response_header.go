@@ -5,7 +5,8 @@
 package transform
 
 import (
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"weir/flows"
@@ -18,9 +19,24 @@ type SetResponseHeaderConfig struct {
 	Headers map[string]string `conf:"headers,required"`
 }
 
-type setResponseHeader struct {
-	names  []string
-	values []string
+type setResponseHeader struct{ set fields }
+
+// fields are header fields to set, in the order of their names.
+type fields struct{ names, values []string }
+
+func newFields(headers map[string]string) (f fields) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		f.names = append(f.names, name)
+		f.values = append(f.values, headers[name])
+	}
+	return f
+}
+
+// apply sets the fields; each replaces what h has under its name.
+func (f *fields) apply(h *wire.Header) {
+	for i, name := range f.names {
+		h.Set(name, f.values[i])
+	}
 }
 
 // SetResponseHeader declares the filter set_response_header.
@@ -30,15 +46,9 @@ func SetResponseHeader() flows.Factory[SetResponseHeaderConfig] {
 		Summary: "Sets fields of the answers of the filters below it, whichever of them answers; of errors that the gateway makes it does not. At the top of a flow it sees all answers, hits of a cache included.",
 		Default: func() SetResponseHeaderConfig { return SetResponseHeaderConfig{} },
 		Build: func(b *flows.Builder, c SetResponseHeaderConfig) flows.Filter {
-			f := &setResponseHeader{}
-			for name := range c.Headers {
-				f.names = append(f.names, name)
-			}
-			sort.Strings(f.names)
-			for _, name := range f.names {
-				value := c.Headers[name]
-				checkField(b, "headers", name, value)
-				f.values = append(f.values, value)
+			f := &setResponseHeader{newFields(c.Headers)}
+			for i, name := range f.set.names {
+				checkField(b, "headers", name, f.set.values[i])
 			}
 			return f
 		},
@@ -54,17 +64,14 @@ func checkField(b *flows.Builder, field, name, value string) {
 		return
 	}
 	if lower := strings.ToLower(name); wire.HopByHop([]byte(name)) || lower == "content-length" {
-		b.Errorf(field, "%s frames the message and cannot be set", name)
+		b.Errorf(field, "%s frames the message and is not for a filter to change", name)
 	}
 }
 
 func (f *setResponseHeader) Serve(x *flows.Exchange, next flows.Handler) error {
-	err := next.Serve(x)
-	if err != nil {
+	if err := next.Serve(x); err != nil {
 		return err
 	}
-	for i, name := range f.names {
-		x.Response.Header.Set(name, f.values[i])
-	}
+	f.set.apply(&x.Response.Header)
 	return nil
 }

@@ -276,6 +276,51 @@ func TestSniffedAddressesAreTheGateways(t *testing.T) {
 	f("/_cluster/state/nodes", "transport_address")
 }
 
+// Who comes from which page is for nodes to judge, unless the configuration says otherwise: then nodes do not learn it, or are
+// not asked before a browser sends its request (grafana/grafana#13328).
+func TestOriginsAreForNodesUnlessToldOtherwise(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	const allowed = "http://dash.test"
+	plain := newPlainSite(t, c.URL(), "").start()
+	told := newPlainSite(t, c.URL(), "      - set_request_header: {remove: [Origin]}\n",
+		swap("  - {name: main, default_flow: main}\n", "  - {name: main, default_flow: main, rules: [{method: [OPTIONS], flow: preflight}]}\n"),
+		swap("flow:\n", `flow:
+  - name: preflight
+    filter:
+      - set_response_header:
+          headers: {Access-Control-Allow-Origin: "`+allowed+`", Access-Control-Allow-Methods: "GET, POST", Access-Control-Allow-Headers: Content-Type}
+      - echo: {status: 204}
+`)).start()
+	awaitNodes(t, plain, 1)
+	awaitNodes(t, told, 1)
+	f := func(g *gateway, raw, line, origin string, calls int) {
+		t.Helper()
+		c.Forget()
+		conn := dial(t, g.addr)
+		conn.send(t, raw)
+		r, err := conn.readReply(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := ownCalls(c)
+		if len(own) != calls {
+			t.Fatalf("%.40q came to the node %d times, want %d", raw, len(own), calls)
+		}
+		if calls == 1 && own[0].Header.Get("Origin") != origin {
+			t.Errorf("%.40q: the node was told of the origin %q, want %q", raw, own[0].Header.Get("Origin"), origin)
+		}
+		if line != "" && (!strings.HasPrefix(r.line, line) || r.field("access-control-allow-origin") != allowed || r.body != "") {
+			t.Errorf("%.40q: %s %q %s", raw, r.line, r.fields, r.body)
+		}
+	}
+	ask := request("POST", "/i/_search", matchAll, "X-Mark: 1", "Origin: "+allowed)
+	preflight := request("OPTIONS", "/i/_search", "", "X-Mark: 1", "origin: "+allowed, "Access-Control-Request-Method: POST")
+	f(plain, ask, "", allowed, 1)
+	f(plain, preflight, "", allowed, 1)
+	f(told, ask, "", "", 1)
+	f(told, preflight, "HTTP/1.1 204 ", "", 0)
+}
+
 // testConnectionsThatNodesLeaveSilent sends what nodes refuse without ever answering on that connection again: too many bytes
 // of fields, and on Elasticsearch 7.17 two X-Opaque-Ids. Whoever comes next must not get such a connection.
 func testConnectionsThatNodesLeaveSilent(t *testing.T, cluster string) {

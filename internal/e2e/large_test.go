@@ -226,10 +226,20 @@ func TestLargeBodiesOfARealNode(t *testing.T) {
 				t.Errorf("origin %q: allowed is %t: %s", origin, allowed, want)
 			}
 		}
+		// The node refuses other origins, of which it need not learn.
+		untold := newPlainSite(t, cluster, "      - set_request_header: {remove: [Origin]}\n").start()
+		awaitNodes(t, untold, 1)
+		for via, want := range map[*gateway]int{g: http.StatusForbidden, untold: http.StatusOK} {
+			if a := via.get("/", "Origin: http://other.test"); a.status != want {
+				t.Errorf("another origin: status %d %s, want %d", a.status, a.body, want)
+			}
+		}
 	})
 
 	t.Run("reindex from remote", func(t *testing.T) {
 		const documents = 20_000
+		g := newPlainSite(t, cluster, "      - mount: {path: /search/es}\n").start()
+		awaitNodes(t, g, 1)
 		create("remote-source")
 		var bulk strings.Builder
 		for n := range documents {
@@ -239,7 +249,7 @@ func TestLargeBodiesOfARealNode(t *testing.T) {
 		create("remote-copy")
 		before := g.metrics().sum("weir_http_requests_total")
 		a := must(t, client, http.MethodPost, cluster+"/_reindex?refresh=true",
-			fmt.Sprintf(`{"source":{"remote":{"host":"%s"},"index":"remote-source","size":2000},"dest":{"index":"remote-copy"}}`, g.url))
+			fmt.Sprintf(`{"source":{"remote":{"host":"%s"},"index":"remote-source","size":2000},"dest":{"index":"remote-copy"}}`, g.url+"/search/es"))
 		var done struct {
 			Created  int
 			Failures []any
@@ -247,9 +257,17 @@ func TestLargeBodiesOfARealNode(t *testing.T) {
 		if err := json.Unmarshal(a.body, &done); err != nil {
 			t.Fatal(err)
 		}
-		// A search, ten scrolls, and the end of the scroll, at least.
-		if n := g.metrics().sum("weir_http_requests_total") - before; done.Created != documents || len(done.Failures) > 0 || n < 12 {
+		// A search, ten scrolls, and the end of the scroll, at least, and nothing beside the path.
+		m := g.metrics()
+		if n := m.sum("weir_http_requests_total") - before; done.Created != documents || len(done.Failures) > 0 || n < 12 {
 			t.Errorf("%d documents were created by %v requests, want %d: %s", done.Created, n, documents, a.body)
+		}
+		if n := m.sum("weir_http_requests_total", `outcome="failed"`) + m.sum("weir_http_requests_total", `status="4xx"`); n > 0 {
+			t.Errorf("%v requests did not go well", n)
+		}
+		a = must(t, client, http.MethodGet, cluster+"/_nodes/stats/indices/search?filter_path=nodes.*.indices.search.open_contexts", "")
+		if !strings.Contains(string(a.body), `"open_contexts":0`) {
+			t.Errorf("the scroll was not ended: %s", a.body)
 		}
 	})
 
