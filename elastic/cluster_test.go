@@ -504,6 +504,52 @@ func TestBasePath(t *testing.T) {
 	}
 }
 
+// A path does not lead from one cluster to another that a proxy serves beside it (traefik/traefik#12360).
+func TestPathsStayBelowTheBase(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	k, _ := open(t, ", discovery: {enabled: false}", es.URL()+"/base")
+	f := func(target string, passes bool) {
+		t.Helper()
+		es.Forget()
+		_, err := send(k, "GET", target, "")
+		path, _, _ := strings.Cut("/base"+target, "?")
+		calls := 0
+		for _, c := range es.Calls() {
+			if strings.HasPrefix(c.Target, path) && c.Target != "/base/" {
+				calls++
+			}
+		}
+		switch e := AsError(err); {
+		case passes && (err != nil || calls != 1):
+			t.Errorf("%s: sent %d times, %v", target, calls, err)
+		case !passes && (err == nil || e.Status != 400 || calls > 0):
+			t.Errorf("%s: sent %d times, %v, want 400", target, calls, err)
+		}
+	}
+	f("/i/_doc/..", true)
+	f("/i/_doc/..%2Fx", true)
+	f("/i/../x", true)
+	f("/...%2Fx", true)
+	f("/..x/.y/x..", true)
+	f("/i/_search?q=/../../..", true)
+	f("/%252e%252e/x", true)
+	f("/..", false)
+	f("/../other/_search", false)
+	f("/.%2e/other/_search", false)
+	f("/%2E%2e%2fother/_search", false)
+	f("/./../other/_search", false)
+	f("//../other/_search", false)
+	f("/i/../../other/_search", false)
+	f("/i/_doc/..%2f..%2f..%2fother", false)
+	if n := inFlight(k); n != 0 {
+		t.Errorf("%d exchanges are still in flight", n)
+	}
+	plain, _ := open(t, ", discovery: {enabled: false}", es.URL())
+	if _, err := send(plain, "GET", "/../other/_search", ""); err != nil || es.Count("/../other/_search") != 1 {
+		t.Errorf("a node without a base path reads dots as a name: %v", err)
+	}
+}
+
 func TestEndpoints(t *testing.T) {
 	f := func(text, want string) {
 		t.Helper()

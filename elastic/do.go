@@ -138,6 +138,10 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 	}
 	r.Target = target
 	if len(n.base) > 0 && string(target) != "*" { // OPTIONS * is about the node itself
+		if leavesBase(target) {
+			m.Done(r.Class, balance.Ignored, 0, "")
+			return stop, errLeavesBase
+		}
 		r.scratch = append(append(r.scratch[:0], n.base...), target...)
 		r.Target = r.scratch
 	}
@@ -251,6 +255,8 @@ func (k *Cluster) failure(r *Call, err error) error {
 	case errors.Is(err, balance.ErrQueueFull), errors.Is(err, balance.ErrTooLate):
 		e.Status, e.Type, e.RetryAfter = 429, "es_rejected_execution_exception", time.Second
 		e.Reason = fmt.Sprintf("all nodes of cluster [%s] are busy: %v", k.config.Name, err)
+	case err == errLeavesBase:
+		e.Status, e.Type, e.Reason, e.Cause = 400, "illegal_argument_exception", err.Error(), nil
 	case te == nil:
 		e.Reason = fmt.Sprintf("cluster [%s] failed to answer", k.config.Name)
 	case errors.Is(err, transport.ErrPoolFull), errors.Is(err, transport.ErrWaitTimeout):
