@@ -104,6 +104,7 @@ type Stats struct {
 	Dropped     int64 // records given up, undelivered, to make room for newer ones
 	Expired     int64 // records given up, undelivered, because of their age
 	Bad         int64 // damaged stretches of files that were skipped and set aside
+	Unreadable  int64 // files with blocks that were not delivered that are gone, or in whose place is no regular file
 	Torn        int64 // incomplete last blocks of files, left by a crash in the middle of a write
 	Recovered   int64 // blocks found on disk after a process that did not close the queue
 	WriteErrors int64 // failed attempts to write or sync a block; the block is kept and tried again
@@ -125,6 +126,7 @@ func (s *Stats) Add(o Stats) {
 	s.Dropped += o.Dropped
 	s.Expired += o.Expired
 	s.Bad += o.Bad
+	s.Unreadable += o.Unreadable
 	s.Torn += o.Torn
 	s.Recovered += o.Recovered
 	s.WriteErrors += o.WriteErrors

@@ -99,7 +99,7 @@ type output struct {
 func (o output) print(e env, folders []disk.Folder) error {
 	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
 	if o.Format == "text" {
-		fmt.Fprintln(w, "QUEUE\tINSTANCE\tIN USE\tBLOCKS\tRECORDS\tBYTES\tDAMAGED\tBAD FILES\tOLDEST")
+		fmt.Fprintln(w, "QUEUE\tINSTANCE\tIN USE\tBLOCKS\tRECORDS\tBYTES\tDAMAGED\tBAD FILES\tUNREADABLE\tOLDEST")
 	}
 	for _, f := range folders {
 		used, err := f.InUse()
@@ -123,8 +123,8 @@ func (o output) print(e env, folders []disk.Folder) error {
 		if !sum.Oldest.IsZero() {
 			oldest = sum.Oldest.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%t\t%d\t%d\t%d\t%d\t%d\t%s\n",
-			r.Queue, r.Instance, r.InUse, sum.Blocks, sum.Records, sum.Bytes, sum.Damaged, sum.BadFiles, oldest)
+		fmt.Fprintf(w, "%s\t%d\t%t\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n",
+			r.Queue, r.Instance, r.InUse, sum.Blocks, sum.Records, sum.Bytes, sum.Damaged, sum.BadFiles, sum.Unreadable, oldest)
 	}
 	return w.Flush()
 }
@@ -189,22 +189,28 @@ func (c *queueExportCmd) Run(e env) error {
 // printRecords prints up to most records, all if that is negative.
 func printRecords(out io.Writer, folders []disk.Folder, most int) error {
 	w := bufio.NewWriter(out)
+	left := int64(0)
 	for _, f := range folders {
-		for b, err := range f.Blocks() {
-			if err != nil {
-				return errors.Join(fmt.Errorf("read queue %s: %w", f.Name, err), w.Flush())
-			}
+		n, err := f.Walk(func(b queue.Block) bool {
 			for r := range b.Records() {
 				if most == 0 {
-					return w.Flush()
+					break
 				}
 				most--
 				_, _ = w.Write(r) // Flush tells of an error
 				_ = w.WriteByte('\n')
 			}
+			return most != 0
+		})
+		if err != nil {
+			return errors.Join(fmt.Errorf("read queue %s: %w", f.Name, err), w.Flush())
 		}
+		left += n
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil || left == 0 {
+		return err
+	}
+	return fmt.Errorf("%d damaged stretches or files were left out; `weir queue stat` counts them", left)
 }
 
 type queueImportCmd struct {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"weir/internal/conf"
+	"weir/queue"
 	"weir/queue/disk"
 )
 
@@ -102,12 +103,13 @@ func (a *App) tellStranded(plan *Plan) {
 		if used, err := f.InUse(); err != nil || used && !strings.HasPrefix(f.Path(), a.instance.Path()+"/") {
 			continue // of another process
 		}
-		for _, err := range f.Blocks() { // the first says enough: there may be gigabytes
-			if err == nil {
-				a.logger.Warn("a queue holds records and nothing in the configuration reads it: name it as an input_queue, or see `weir queue`",
-					"queue", f.Name, "folder", f.Path())
-			}
-			break
+		holds := false
+		if _, err := f.Walk(func(queue.Block) bool {
+			holds = true
+			return false // it says enough: there may be gigabytes
+		}); err == nil && holds {
+			a.logger.Warn("a queue holds records and nothing in the configuration reads it: name it as an input_queue, or see `weir queue`",
+				"queue", f.Name, "folder", f.Path())
 		}
 	}
 }

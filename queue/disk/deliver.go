@@ -36,8 +36,11 @@ func (s *store) readNext() (queue.Block, bool, error) {
 		s.mu.Unlock()
 
 		err := s.openFirst(f)
-		if errors.Is(err, fs.ErrNotExist) || s.off >= size {
-			// The file was taken away, or damage in the middle has cost blocks that are still in the count.
+		if gone(err) {
+			s.lose(f, size, blocks, records)
+			continue
+		}
+		if err == nil && s.off >= size { // damage in the middle has cost blocks that are still in the count
 			s.skip(f, size, blocks, records)
 			continue
 		}
@@ -87,16 +90,31 @@ func (s *store) skip(f *dataFile, to, blocks, records int64) {
 	}
 	s.log.Error("damage in a queue file; the stretch is stepped over and kept as a .bad file",
 		"file", f.key.name(), "from", s.off, "to", to)
-	if s.file != nil {
-		kept, err := keepBad(s.dir, f.key, s.file, s.off, to, limit)
-		if err != nil {
-			s.log.Warn("the damaged stretch could not be kept", "file", f.key.name(), "error", err)
-		}
-		s.mu.Lock()
-		s.stats.BadFiles = kept
-		s.mu.Unlock()
+	kept, err := keepBad(s.dir, f.key, s.file, s.off, to, limit)
+	if err != nil {
+		s.log.Warn("the damaged stretch could not be kept", "file", f.key.name(), "error", err)
 	}
+	s.mu.Lock()
+	s.stats.BadFiles = kept
+	s.mu.Unlock()
 	s.off = to
+}
+
+// gone tells whether an error says that a data file was taken away, or something else put in its place.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoFile) }
+
+// lose steps over files[0], which is gone and had the given blocks that were not delivered. The caller holds readMu.
+func (s *store) lose(f *dataFile, size, blocks, records int64) {
+	s.mu.Lock()
+	f.blocks -= blocks
+	f.records -= records
+	s.stats.Depth -= blocks
+	s.stats.Records -= records
+	s.stats.Unreadable++
+	s.mu.Unlock()
+	s.log.Error("a queue file is gone, or something else is in its place: its blocks are not delivered",
+		"file", f.key.name(), "blocks", blocks, "records", records)
+	s.off = size
 }
 
 // advance takes the block in hand off the queue.
@@ -159,7 +177,7 @@ func (s *store) removeDelivered() error {
 // anything else is damage.
 func (s *store) judgeTail(f *dataFile) error {
 	err := s.openFirst(f)
-	if errors.Is(err, fs.ErrNotExist) {
+	if gone(err) {
 		return nil
 	}
 	if err != nil {
@@ -180,6 +198,10 @@ func (s *store) judgeTail(f *dataFile) error {
 // remove removes files[0] and goes to the next one. The caller holds readMu.
 func (s *store) remove(f *dataFile) error {
 	if err := s.closeFile(); err != nil {
+		return err
+	}
+	// The head goes first: a file that it names and that is not there was not removed by us.
+	if err := (head{key: fileKey{f.key.run, f.key.num + 1}}).write(s.headFile); err != nil {
 		return err
 	}
 	if err := removeData(s.dir, f.key); err != nil {

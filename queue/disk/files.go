@@ -30,39 +30,58 @@ func runName(run int64) string { return fmt.Sprintf("%06d", run) }
 // name is the name that go-diskqueue gives to the file.
 func (k fileKey) name() string { return fmt.Sprintf("%06d.diskqueue.%06d.dat", k.run, k.num) }
 
+// errNoFile says that a folder, a symbolic link, a pipe or the like is in the place of a file.
+var errNoFile = errors.New("no regular file")
+
+// openRegular opens a file for reading. What is none is left alone: opening a pipe would wait for who writes to it, and a
+// symbolic link leads to what is not ours.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) { // a link, a socket
+		return nil, nil, &fs.PathError{Op: "open", Path: path, Err: errNoFile}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errNoFile}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
 // openData opens a data file for reading and tells its size. go-diskqueue may have renamed it: its own read ahead of the first
-// message of a run calls a file bad on any error. What is no file, because somebody put a folder in its place, is not there.
+// message of a run calls a file bad on any error. The error is fs.ErrNotExist or errNoFile where there is none.
 func openData(dir string, k fileKey) (*os.File, int64, error) {
 	path := filepath.Join(dir, k.name())
-	f, err := os.Open(path)
+	f, info, err := openRegular(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if renamed, again := os.Open(path + ".bad"); again == nil {
-			f, err = renamed, nil
+		if renamed, itsInfo, again := openRegular(path + ".bad"); again == nil {
+			f, info, err = renamed, itsInfo, nil
 		}
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
-	}
 	return f, info.Size(), nil
 }
 
 // removeData removes a data file. It is cut first, because go-diskqueue holds the first file of its run open, which would
-// keep the space of a removed file until the queue is closed. A folder in its place is not ours, and stays.
+// keep the space of a removed file until the queue is closed. What is no file in its place is not ours, and stays.
 func removeData(dir string, k fileKey) error {
 	path := filepath.Join(dir, k.name())
 	for _, p := range []string{path, path + ".bad"} {
-		err := os.Truncate(p, 0)
-		if err == nil {
-			err = os.Remove(p)
+		info, err := os.Lstat(p)
+		if err == nil && !info.Mode().IsRegular() {
+			continue
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EISDIR) {
+		if err == nil {
+			err = errors.Join(os.Truncate(p, 0), os.Remove(p))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -71,12 +90,12 @@ func removeData(dir string, k fileKey) error {
 
 var (
 	dataName = regexp.MustCompile(`^(\d{6,18})\.diskqueue\.(\d{6,18})\.dat(\.bad)?$`)
-	metaName = regexp.MustCompile(`^\d{6,18}\.diskqueue\.meta\.dat`)
+	metaName = regexp.MustCompile(`^(\d{6,18})\.diskqueue\.meta\.dat`)
 	badName  = regexp.MustCompile(`^\d{6,18}\.\d{6,18}\.\d{12,18}\.bad$`)
 )
 
-// listData returns the data files in dir, sorted, and apart from them folders with such names, which are not ours.
-func listData(dir string) (files, folders []fileKey, err error) {
+// listData returns the data files in dir, sorted, and apart from them what has such a name and is no file.
+func listData(dir string) (files, others []fileKey, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, nil, err
@@ -90,80 +109,78 @@ func listData(dir string) (files, folders []fileKey, err error) {
 		num, errNum := strconv.ParseInt(m[2], 10, 64)
 		switch k := (fileKey{run, num}); {
 		case errRun != nil || errNum != nil:
-		case e.IsDir():
-			folders = append(folders, k)
+		case !e.Type().IsRegular():
+			others = append(others, k)
 		case !slices.Contains(files, k):
 			files = append(files, k)
 		}
 	}
 	slices.SortFunc(files, fileKey.compare)
-	return files, folders, nil
+	return files, others, nil
 }
 
-// removeMeta removes go-diskqueue's position files, finished or not, which nothing reads.
-func removeMeta(dir string) error {
+// removeMeta removes go-diskqueue's position files, finished or not, which nothing reads. A folder with such a name stays; it
+// returns the highest run that one takes the name from.
+func removeMeta(dir string) (taken int64, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, e := range entries {
-		if metaName.MatchString(e.Name()) {
+		m := metaName.FindStringSubmatch(e.Name())
+		switch {
+		case m == nil:
+		case e.IsDir():
+			if run, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+				taken = max(taken, run)
+			}
+		default:
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
+				return taken, err
 			}
 		}
 	}
-	return nil
+	return taken, nil
+}
+
+// badFiles returns the files in dir that keep damaged stretches, sorted by name, which is the order of the stretches.
+func badFiles(dir string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.Type().IsRegular() || !badName.MatchString(e.Name()) }), err
 }
 
 // keepBad copies the stretch [from, to) of a data file to a file of its own, or as much of it as limit bytes hold, and
 // removes the oldest such files so that all of them together stay under limit. It returns how many there are.
 func keepBad(dir string, k fileKey, r io.ReaderAt, from, to, limit int64) (int64, error) {
-	entries, err := os.ReadDir(dir) // sorted by name, which is the order in which the stretches were written
+	bad, err := badFiles(dir)
 	if err != nil {
 		return 0, err
 	}
 	n := min(to-from, limit)
-	var names []string
 	var total int64
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && badName.MatchString(e.Name()) {
-			names = append(names, e.Name())
+	sizes := make([]int64, len(bad))
+	for i, e := range bad {
+		if info, err := e.Info(); err == nil {
+			sizes[i] = info.Size()
 			total += info.Size()
 		}
 	}
-	for ; len(names) > 0 && total+n > limit; names = names[1:] {
-		path := filepath.Join(dir, names[0])
-		info, err := os.Stat(path)
-		if err == nil {
-			err = os.Remove(path)
+	for ; len(bad) > 0 && total+n > limit; bad, sizes = bad[1:], sizes[1:] {
+		if err := os.Remove(filepath.Join(dir, bad[0].Name())); err != nil {
+			return int64(len(bad)), err
 		}
-		if err != nil {
-			return int64(len(names)), err
-		}
-		total -= info.Size()
+		total -= sizes[0]
 	}
-	out, err := os.Create(filepath.Join(dir, fmt.Sprintf("%06d.%06d.%012d.bad", k.run, k.num, from)))
+	path := filepath.Join(dir, fmt.Sprintf("%06d.%06d.%012d.bad", k.run, k.num, from))
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return int64(len(bad)), err
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
-		return int64(len(names)), err
+		return int64(len(bad)), err
 	}
 	_, err = io.Copy(out, io.NewSectionReader(r, from, n))
-	return int64(len(names) + 1), errors.Join(err, out.Close())
-}
-
-// countBad returns the number of files in dir that keep damaged stretches.
-func countBad(dir string) (int64, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0, err
-	}
-	n := int64(0)
-	for _, e := range entries {
-		if badName.MatchString(e.Name()) {
-			n++
-		}
-	}
-	return n, nil
+	return int64(len(bad) + 1), errors.Join(err, out.Close())
 }
 
 // freeSpace returns the bytes that a process without privileges can still write to the file system of dir.
@@ -238,15 +255,18 @@ func (s *scanner) find(off int64) (int64, error) {
 	return s.size, nil
 }
 
-// each calls found with each block from off on, until that returns false, and damaged for each stretch that holds none. It tells
-// whether it came to the end.
+// each calls found with each block from off on, until that returns false, and damaged for each stretch that holds none, save the
+// beginning of a block at the end. It tells whether it came to the end.
 func (s *scanner) each(off int64, found func(b queue.Block) bool, damaged func()) (bool, error) {
 	for off < s.size {
 		b, end, err := s.at(off)
 		if errors.Is(err, queue.ErrDamaged) {
-			damaged()
-			if off, err = s.find(off + 1); err != nil {
+			from := off
+			if off, err = s.find(from + 1); err != nil {
 				return false, err
+			}
+			if off < s.size || !s.torn(from) {
+				damaged()
 			}
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,8 +61,8 @@ func (f Folder) Path() string { return filepath.Join(f.instance, queuesDir, f.Na
 
 // InUse tells whether a process has the instance folder.
 func (f Folder) InUse() (bool, error) {
-	lock, err := os.Open(filepath.Join(f.instance, lockName))
-	if errors.Is(err, fs.ErrNotExist) {
+	lock, _, err := openRegular(filepath.Join(f.instance, lockName))
+	if gone(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -87,9 +86,10 @@ type Summary struct {
 	Bytes      int64     `json:"bytes"`   // of those files
 	Blocks     int64     `json:"blocks"`  // that were not delivered
 	Records    int64     `json:"records"` // in those blocks
-	Damaged    int64     `json:"damaged"` // stretches of files that are no blocks, incomplete last blocks included
+	Damaged    int64     `json:"damaged"` // stretches of files that are no blocks
 	BadFiles   int64     `json:"bad_files"`
-	Oldest     time.Time `json:"oldest,omitzero"` // of those blocks
+	Unreadable int64     `json:"unreadable_files"` // in whose place is no regular file
+	Oldest     time.Time `json:"oldest,omitzero"`  // of those blocks
 	Newest     time.Time `json:"newest,omitzero"`
 }
 
@@ -101,11 +101,11 @@ func (f Folder) Summary() (Summary, error) {
 	}
 	sum := Summary{Partitions: len(numbers)}
 	for _, n := range numbers {
-		bad, err := countBad(partitionDir(f.Path(), n))
+		bad, err := badFiles(partitionDir(f.Path(), n))
 		if err != nil {
 			return sum, err
 		}
-		sum.BadFiles += bad
+		sum.BadFiles += int64(len(bad))
 	}
 	err = f.walk(func(b queue.Block) bool {
 		sum.Blocks++
@@ -121,19 +121,12 @@ func (f Folder) Summary() (Summary, error) {
 	return sum, err
 }
 
-// Blocks yields the blocks that were not delivered, partition by partition and there oldest first. A block is valid until the
-// next one is asked for. An error is the last that it yields.
-func (f Folder) Blocks() iter.Seq2[queue.Block, error] {
-	return func(yield func(queue.Block, error) bool) {
-		more := true
-		err := f.walk(func(b queue.Block) bool {
-			more = yield(b, nil)
-			return more
-		}, new(Summary))
-		if err != nil && more {
-			yield(queue.Block{}, err)
-		}
-	}
+// Walk calls found with each block that was not delivered, partition by partition and there oldest first, until it returns false. A
+// block is valid until found returns. left is what it could not read: damaged stretches, and files in whose place is no regular file.
+func (f Folder) Walk(found func(b queue.Block) (more bool)) (left int64, err error) {
+	var sum Summary
+	err = f.walk(found, &sum)
+	return sum.Damaged + sum.Unreadable, err
 }
 
 // walk calls found with each block until that returns false, and counts files and damage.
@@ -149,9 +142,14 @@ func (f Folder) walk(found func(queue.Block) bool, sum *Summary) error {
 		if err != nil {
 			return err
 		}
-		keys, _, err := listData(dir)
+		keys, others, err := listData(dir)
 		if err != nil {
 			return err
+		}
+		for _, k := range others {
+			if k.compare(h.key) >= 0 {
+				sum.Unreadable++
+			}
 		}
 		for _, k := range keys {
 			from := int64(0)
@@ -171,7 +169,7 @@ func (f Folder) walk(found func(queue.Block) bool, sum *Summary) error {
 
 func walkFile(dir string, k fileKey, from int64, found func(queue.Block) bool, sum *Summary) (more bool, err error) {
 	file, size, err := openData(dir, k)
-	if errors.Is(err, fs.ErrNotExist) {
+	if gone(err) {
 		return true, nil // delivered meanwhile
 	}
 	if err != nil {
@@ -193,14 +191,12 @@ func (f Folder) BadFiles() ([]string, error) {
 	var paths []string
 	for _, n := range numbers {
 		dir := partitionDir(f.Path(), n)
-		entries, err := os.ReadDir(dir)
+		bad, err := badFiles(dir)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range entries {
-			if badName.MatchString(e.Name()) {
-				paths = append(paths, filepath.Join(dir, e.Name()))
-			}
+		for _, e := range bad {
+			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
 	return paths, nil

@@ -20,6 +20,7 @@ func watch(m *obs.Metrics, name string, stats func() queue.Stats) (remove []func
 	gauge(m.GaugeFunc("weir_queue_open_records", "Records that wait in memory for the disk.", "queue"), func(s queue.Stats) float64 { return float64(s.OpenRecords) })
 	gauge(m.GaugeFunc("weir_queue_bytes", "Size of the queue's files.", "queue"), func(s queue.Stats) float64 { return float64(s.Bytes) })
 	gauge(m.GaugeFunc("weir_queue_bad_files", "Files that keep damaged stretches.", "queue"), func(s queue.Stats) float64 { return float64(s.BadFiles) })
+	gauge(m.GaugeFunc("weir_queue_unreadable_files", "Files, not delivered, that are gone or in whose place is no regular file, since the queue was opened.", "queue"), func(s queue.Stats) float64 { return float64(s.Unreadable) })
 	gauge(m.GaugeFunc("weir_queue_lag_seconds", "Age of the oldest block that was not delivered; 0 when there is none.", "queue"), func(s queue.Stats) float64 {
 		if s.Oldest.IsZero() {
 			return 0

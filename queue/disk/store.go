@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,8 +72,9 @@ type store struct {
 	headFile *os.File
 	file     *os.File // files[0], if it is open
 	scan     scanner
-	inHand   bool // a block is peeked
-	shut     bool // close has closed the files
+	inHand   bool      // a block is peeked
+	shut     bool      // close has closed the files
+	others   []fileKey // data files in whose place something else was at the start
 	hand     queue.Block
 	handKey  fileKey
 	handEnd  int64
@@ -111,7 +114,8 @@ func newStore(dir, name string, o Options, changed *signal, turn *atomic.Uint64,
 	if err := syncDir(filepath.Dir(dir)); err != nil {
 		return nil, err
 	}
-	if err := removeMeta(dir); err != nil {
+	taken, err := removeMeta(dir)
+	if err != nil {
 		return nil, err
 	}
 	s := &store{
@@ -128,10 +132,14 @@ func newStore(dir, name string, o Options, changed *signal, turn *atomic.Uint64,
 		syncTimer:  stoppedTimer(),
 		spaceTimer: stoppedTimer(),
 		ageTimer:   stoppedTimer(),
+		lastRun:    taken,
 		opts:       o,
 		open:       new(queue.Builder),
 		pending:    make([]*queue.Builder, 0, maxPending),
 		spare:      make([]*queue.Builder, 0, maxPending),
+	}
+	if err := s.clearHead(); err != nil {
+		return nil, err
 	}
 	h, err := readHead(dir)
 	if err != nil {
@@ -154,6 +162,25 @@ func newStore(dir, name string, o Options, changed *signal, turn *atomic.Uint64,
 	return s, nil
 }
 
+// clearHead makes room for the head where a folder or the like is in its place.
+func (s *store) clearHead() error {
+	path := filepath.Join(s.dir, headName)
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() {
+		return nil
+	}
+	aside := path + time.Now().UTC().Format(".20060102T150405.000000000")
+	if err == nil {
+		err = os.Rename(path, aside)
+	}
+	if err != nil {
+		return err
+	}
+	s.stats.Unreadable++
+	s.log.Error("the file that says what was delivered is no file: it is put aside, and all blocks that are there are delivered", "aside", aside)
+	return nil
+}
+
 func stoppedTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
@@ -162,15 +189,18 @@ func stoppedTimer() *time.Timer {
 
 // count reads all files that are not delivered and fills s.files.
 func (s *store) count(h head) error {
-	keys, folders, err := listData(s.dir)
+	keys, others, err := listData(s.dir)
 	if err != nil {
 		return err
 	}
-	s.lastRun = h.key.run
-	for _, k := range folders {
+	s.lastRun = max(s.lastRun, h.key.run)
+	for _, k := range others {
 		s.lastRun = max(s.lastRun, k.run) // the name is taken
-		s.stats.Bad++
-		s.log.Error("a folder is in the place of a queue file: what was in the file is lost", "folder", k.name())
+		if k.compare(h.key) >= 0 {
+			s.others = append(s.others, k)
+			s.stats.Unreadable++
+			s.log.Error("what is in the place of a queue file is no file: the blocks of that file are not delivered", "file", k.name())
+		}
 	}
 	for _, k := range keys {
 		s.lastRun = max(s.lastRun, k.run)
@@ -198,14 +228,41 @@ func (s *store) count(h head) error {
 			s.stats.Oldest = f.oldest
 		}
 	}
-	if s.stats.BadFiles, err = countBad(s.dir); err != nil {
+	s.tellMissing(h, slices.Concat(keys, others))
+	bad, err := badFiles(s.dir)
+	if err != nil {
 		return err
 	}
+	s.stats.BadFiles = int64(len(bad))
 	if s.stats.Depth > 0 && !h.clean {
 		s.stats.Recovered = s.stats.Depth
 		s.log.Warn("the queue was not closed; its blocks were found again", "blocks", s.stats.Depth, "records", s.stats.Records)
 	}
 	return nil
+}
+
+// tellMissing tells of data files that are gone although the head, or the numbers of the others, say that they were there: files are
+// removed one after the other from the oldest on. keys are all that were found.
+func (s *store) tellMissing(h head, keys []fileKey) {
+	keys = slices.DeleteFunc(keys, func(k fileKey) bool { return k.compare(h.key) < 0 })
+	slices.SortFunc(keys, fileKey.compare)
+	missing := h.left - len(keys)
+	if !h.clean {
+		missing = 0
+		if h.off > 0 && !slices.Contains(keys, h.key) {
+			missing = 1
+			keys = slices.Insert(keys, 0, h.key)
+		}
+		for i := 1; i < len(keys); i++ {
+			if keys[i].run == keys[i-1].run {
+				missing += int(keys[i].num - keys[i-1].num - 1)
+			}
+		}
+	}
+	if missing > 0 {
+		s.stats.Unreadable += int64(missing)
+		s.log.Error("queue files are gone that were not delivered: somebody removed them, or the machine lost its power", "files", missing)
+	}
 }
 
 func (s *store) countFile(k fileKey, from int64) (*dataFile, error) {
@@ -385,9 +442,14 @@ func (s *store) close() error {
 	s.inHand, s.shut = false, true
 	err := s.removeDelivered()
 	s.mu.Lock()
-	h := head{clean: true, off: s.off, key: fileKey{run: s.lastRun}}
+	h := head{clean: true, left: len(s.files), off: s.off, key: fileKey{run: s.lastRun}}
 	if len(s.files) > 0 {
 		h.key = s.files[0].key
+	}
+	for _, k := range s.others {
+		if k.compare(h.key) >= 0 {
+			h.left++
+		}
 	}
 	if lost := s.stats.OpenRecords; lost > 0 {
 		err = errors.Join(err, fmt.Errorf("%d records %w", lost, queue.ErrLost))
