@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -192,6 +193,31 @@ func TestShutdownDeliversQueuedWrites(t *testing.T) {
 	}
 	if n := len(documents(c)); n != 5 {
 		t.Errorf("%d writes were delivered, want 5", n)
+	}
+}
+
+// What is made good out of the queue goes whole to the node that is left (caddyserver/caddy#7547).
+func TestQueuedWriteMovesWithItsBody(t *testing.T) {
+	c := estest.New(t, estest.Options{Nodes: 2})
+	hold := make(chan struct{})
+	c.Node(0).Inject(estest.Fault{Method: "PUT", Hold: hold, Cut: estest.ResetBeforeBody})
+	text := strings.Replace(queued(t, c.URL()), fmt.Sprintf("endpoint: %q", c.URL()),
+		"discovery: {enabled: false}, balance: {policy: first}, endpoints: ["+strings.Join(c.URLs(), ", ")+"]", 1)
+	a, _ := start(t, text)
+	body := `{"text":"` + strings.Repeat("x", 200<<10) + `"}`
+	if status, answer := write(t, a.Addr("main"), "PUT", "/i/_doc/1", body); status != http.StatusCreated {
+		t.Fatalf("%d %s", status, answer)
+	}
+	wait(t, "the first attempt", func() bool { return c.Count("/i/*") > 0 })
+	c.Node(0).Stop()
+	close(hold)
+	var got []*estest.Call
+	wait(t, "the write", func() bool {
+		got = slices.DeleteFunc(c.Node(1).Calls(), func(call *estest.Call) bool { return call.Method != "PUT" })
+		return len(got) > 0
+	})
+	if string(got[0].Body) != body || got[0].Header.Get("Content-Length") != fmt.Sprint(len(body)) || got[0].Status() != http.StatusCreated {
+		t.Errorf("the write came with %d bytes, said to be %s, want %d", len(got[0].Body), got[0].Header.Get("Content-Length"), len(body))
 	}
 }
 
