@@ -65,6 +65,10 @@ func TestCompatibilityPage(t *testing.T) {
 		want(fmt.Sprintf("| %s | %d | %d |", kind, counts[kind][0], counts[kind][1]))
 	}
 	want(fmt.Sprintf("%d answers of %d MB each", atOnce, largeAnswer>>20))
+	want(fmt.Sprintf("%d bulks of %d MB each", slowSenders, slowBulk>>20))
+	if rest := fmt.Sprintf("falls below %d MB", restingLimit>>20); !strings.Contains(page, rest) {
+		t.Errorf("docs/compatibility.md does not say that memory %s", rest)
+	}
 	if bound := fmt.Sprintf("memory stays below %d MB", residentLimit>>20); !strings.Contains(page, bound) {
 		t.Errorf("docs/compatibility.md does not say that %s", bound)
 	}

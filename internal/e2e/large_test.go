@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,8 @@ const (
 	largeAnswer = 250 << 20
 	largeBulk   = 99 << 20
 	atOnce      = 20
+	slowSenders = 100
+	slowBulk    = 50 << 20
 	// residentLimit bounds the gateway's memory, its code included, while twenty large bodies pass at once. A gateway that
 	// kept bodies would need 5 GB for the answers and 2 GB for the bulks.
 	residentLimit = 128 << 20
@@ -72,6 +75,151 @@ func TestLargeBodiesPassInBoundedMemory(t *testing.T) {
 	if n := node.read.Load(); n != atOnce*largeBulk {
 		t.Errorf("the node read %d bytes of bulks, want %d", n, atOnce*largeBulk)
 	}
+	awaitLittleMemory(t, g)
+}
+
+// restingLimit bounds the gateway's memory some time after bodies have passed.
+const restingLimit = 64 << 20
+
+// awaitLittleMemory waits until the gateway has given back what it took for bodies. The runtime looks for what is not used any
+// more every two minutes when there is little to do, so it is told to.
+func awaitLittleMemory(t *testing.T, g *gateway) {
+	t.Helper()
+	if n := g.metrics().sum("weir_body_budget_used_bytes"); n != 0 {
+		t.Errorf("%v bytes of the budget are still taken", n)
+	}
+	until(t, 30*time.Second, func(ctx context.Context) error {
+		if _, err := g.ask(ctx, http.MethodGet, g.adminURL+"/debug/pprof/heap?gc=1", ""); err != nil {
+			return err
+		}
+		if rests := residentMemory(t, g.cmd.Process.Pid, "VmRSS"); rests > restingLimit {
+			return fmt.Errorf("the gateway keeps %d MB, want at most %d MB", rests>>20, restingLimit>>20)
+		}
+		return nil
+	})
+}
+
+// Many shippers send bulks so slowly that all of them are under way at the same time (valyala/fasthttp#622, mosn/mosn#1108).
+// Where nothing has to read the bodies they pass, and others are answered beside them. Where something does, those for which
+// there is memory pass, and the others are told to come again.
+func TestSlowSendersOfLargeBodies(t *testing.T) {
+	const budget = 128 << 20
+	f := func(name, filters string, limit int64, some bool) {
+		t.Run(name, func(t *testing.T) {
+			node := newLargeNode(t)
+			s := newPlainSite(t, "http://"+node.addr, filters, add(fmt.Sprintf("limits: {bodies: %d}\n", budget)))
+			s.build = buildUnraced
+			g := s.start()
+			// A tenth is sent by all of them before one goes on.
+			pace := meeting{expected: slowSenders, met: func() {
+				if a, err := g.ask(t.Context(), http.MethodGet, g.url+"/", ""); err != nil || a.status != http.StatusOK {
+					t.Errorf("a quick request beside the bulks: status %d %s, %v", a.status, a.body, err)
+				}
+			}}
+			pace.turn.L = &pace.mu
+			var passed, refused atomic.Int64
+			var all sync.WaitGroup
+			for range slowSenders {
+				all.Go(func() {
+					defer pace.leave()
+					status, text, err := sendSlowly(g.addr, slowBulk, &pace)
+					switch {
+					case err == nil && status == http.StatusOK:
+						passed.Add(1)
+					case err == nil && status == http.StatusTooManyRequests && strings.Contains(text, "circuit_breaking_exception"):
+						refused.Add(1)
+					default:
+						t.Errorf("status %d %s, %v", status, text, err)
+					}
+				})
+			}
+			all.Wait()
+			peak := residentMemory(t, g.cmd.Process.Pid, "VmHWM")
+			t.Logf("%d passed, %d were refused, resident memory at most %d MB", passed.Load(), refused.Load(), peak>>20)
+			if peak > limit {
+				t.Errorf("the gateway took %d MB, want at most %d MB", peak>>20, limit>>20)
+			}
+			if passed.Load() == 0 || (refused.Load() > 0) != some {
+				t.Errorf("%d passed, %d were refused; some are to be: %v", passed.Load(), refused.Load(), some)
+			}
+			if n := node.read.Load(); n != passed.Load()*slowBulk {
+				t.Errorf("the node read %d bytes, want %d", n, passed.Load()*slowBulk)
+			}
+			awaitLittleMemory(t, g)
+		})
+	}
+	f("passed on", "", residentLimit, false)
+	f("read", "      - rate_limit: {limits: [{key: [index], unit: bulk_docs, rate: 1000000000/s, when: {api: bulk}}]}\n", 4*budget, true)
+}
+
+// sendSlowly sends a bulk of so many bytes, in ten parts before each of which it meets the others, and reads the answer.
+func sendSlowly(addr string, size int, pace *meeting) (status int, text string, err error) {
+	c, err := dialWire(addr)
+	if err != nil {
+		return 0, "", err
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "POST /i/_bulk HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n", size); err != nil {
+		return 0, "", err
+	}
+	const line = "{\"create\":{}}\n{\"n\":12345678901}\n" // 32 bytes
+	part := bytes.Repeat([]byte(line), size/10/len(line))
+	for sent := 0; sent < size; {
+		pace.meet()
+		n, err := c.Write(part[:min(len(part), size-sent)])
+		if err != nil {
+			return 0, "", fmt.Errorf("after %d of %d bytes: %w", sent+n, size, err)
+		}
+		sent += n
+	}
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
+}
+
+// A meeting lets nobody go on before all have come.
+type meeting struct {
+	met func() // is called by the last to come
+
+	mu       sync.Mutex // guards the fields below
+	turn     sync.Cond
+	expected int
+	here     int
+	round    int
+}
+
+func (m *meeting) meet() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.here++
+	for round := m.round; round == m.round; {
+		if m.here < m.expected {
+			m.turn.Wait()
+			continue
+		}
+		m.goOn()
+	}
+}
+
+// leave is for those who come no more.
+func (m *meeting) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expected--
+	if m.here > 0 && m.here == m.expected {
+		m.goOn()
+	}
+}
+
+func (m *meeting) goOn() {
+	m.met()
+	m.here = 0
+	m.round++
+	m.turn.Broadcast()
 }
 
 // passLarge sends a request with a body of so many bytes and reads an answer of so many. meet is called when the first
