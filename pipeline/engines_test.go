@@ -26,7 +26,7 @@ func TestRealEngines(t *testing.T) {
 	for _, engine := range []string{searchnode.Elasticsearch7, searchnode.OpenSearch2, searchnode.OpenSearch3} {
 		t.Run(engine, func(t *testing.T) {
 			c := searchtest.ForTest(t, engine, 1)
-			r := newRigAt(t, c.URLs()[0])
+			r := newRigAt(t, c.URLs()[0], nil)
 			if err := r.setup("gateway"); err != nil {
 				t.Fatal(err)
 			}

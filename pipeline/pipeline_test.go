@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -27,8 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The tests ask the scripted cluster with the default client.
-	goleak.VerifyTestMain(searchtest.Main(m), goleak.Cleanup(func(int) { http.DefaultClient.CloseIdleConnections() }))
+	goleak.VerifyTestMain(searchtest.Main(m))
 }
 
 // queues opens queues of a manager.
@@ -67,26 +67,33 @@ type rig struct {
 	in      queue.Queue
 	env     Env
 	logs    *lockedBuffer
+	client  *http.Client // that the test itself asks with
 }
 
 func newRig(t testing.TB, o estest.Options) *rig {
 	t.Helper()
 	es := estest.New(t, o)
-	r := newRigAt(t, es.URL())
+	var r *rig
+	if o.InMemory {
+		r = newRigAt(t, es.URL(), es.Dial)
+	} else {
+		r = newRigAt(t, es.URL(), nil)
+	}
 	r.es = es
 	return r
 }
 
-// newRigAt is newRig over the cluster at url.
-func newRigAt(t testing.TB, url string) *rig {
+// newRigAt is newRig over the cluster at url, which dial connects to, or the network if it is nil.
+func newRigAt(t testing.TB, url string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *rig {
 	t.Helper()
-	r := &rig{t: t, url: url, logs: new(lockedBuffer)}
+	r := &rig{t: t, url: url, logs: new(lockedBuffer), client: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	t.Cleanup(r.client.CloseIdleConnections)
 	logger := slog.New(slog.NewTextHandler(r.logs, nil))
 	m := obs.NewMetrics()
 	c := elastic.DefaultCluster()
 	c.Name, c.Endpoint = "default", url
 	var err error
-	if r.cluster, err = elastic.NewCluster(&c, elastic.DefaultPool(), elastic.Deps{Metrics: m, Logger: logger}); err != nil {
+	if r.cluster, err = elastic.NewCluster(&c, elastic.DefaultPool(), elastic.Deps{Metrics: m, Logger: logger, Dial: dial}); err != nil {
 		t.Fatal(err)
 	}
 	r.cluster.Start()
@@ -247,7 +254,7 @@ func (r *rig) drained() {
 
 func (r *rig) get(target string) []byte {
 	r.t.Helper()
-	res, err := http.Get(r.url + target)
+	res, err := r.client.Get(r.url + target)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -267,7 +274,7 @@ func (r *rig) do(method, target, body string) {
 		r.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
+	res, err := r.client.Do(req)
 	if err != nil {
 		r.t.Fatal(err)
 	}

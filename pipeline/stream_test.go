@@ -122,7 +122,7 @@ func TestStreamOnRealEngines(t *testing.T) {
 	}
 	for _, engine := range []string{searchnode.Elasticsearch7, searchnode.OpenSearch2, searchnode.OpenSearch3} {
 		t.Run(engine, func(t *testing.T) {
-			r := newRigAt(t, searchtest.ForTest(t, engine, 1).URLs()[0])
+			r := newRigAt(t, searchtest.ForTest(t, engine, 1).URLs()[0], nil)
 			r.setupStream(Stream{Name: "requests-stream", Retention: 30 * day, RolloverAge: day, RolloverSize: 1 << 30})
 			running := r.run(r.planOf("json_indexing: {index_name: requests-stream, elasticsearch: default, input_queue: requests}"))
 			for n := range 20 {
