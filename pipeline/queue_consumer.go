@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"weir/flows"
 	"weir/internal/conf"
 	"weir/internal/obs"
+	"weir/internal/wire"
 	"weir/queue"
 	"weir/queue/message"
 )
@@ -121,8 +123,12 @@ func (k *replaySink) deliver(take, finish context.Context, record []byte) bool {
 		k.letters.reject(record, bulk.Outcome{Status: http.StatusBadRequest, ErrorType: "malformed_request", Reason: err.Error()})
 		return true
 	}
-	if path, query, ok := strings.Cut(m.Target, "?"); ok { // it could hide what became of a bulk's actions
-		m.Target = path + "?" + string(api.RemoveParam(nil, []byte(query), "filter_path"))
+	if path, query, ok := strings.Cut(m.Target, "?"); ok { // they could hide what became of a bulk's actions
+		raw := []byte(query)
+		for _, name := range []string{"filter_path", "format"} {
+			raw = api.RemoveParam(nil, raw, name)
+		}
+		m.Target = path + "?" + string(raw)
 	}
 	// Of a bulk only what is left is made again, so there may be several requests to make, in order.
 	todo := []*attempt{{message: m, record: record}}
@@ -228,9 +234,7 @@ func (k *replaySink) make(finish context.Context, a *attempt) result {
 	}
 	m := &a.message
 	x := flows.NewReplay(flows.Replay{Queue: k.queue, Time: m.Time, Attempts: a.made}, m.Method, m.Target, m.Host, m.ClientIP, m.User)
-	for _, f := range m.Fields {
-		x.Request.Header.AddString(f.Name, f.Value)
-	}
+	addFields(&x.Request.Header, m.Fields)
 	x.Request.Body.Replace(m.Body)
 	ctx, cancel := context.WithTimeout(finish, k.config.Timeout.Std())
 	defer cancel()
@@ -258,6 +262,25 @@ func (k *replaySink) make(finish context.Context, a *attempt) result {
 	}
 	failure.Status = x.Response.Status
 	return k.judge(a, x, failure, retryAfter(string(x.Response.Header.Get("retry-after"))), nil)
+}
+
+// addFields adds the header fields of a message. What an answer looks like is not theirs to say: it is read here, as JSON.
+func addFields(h *wire.Header, fields []message.Field) {
+	version := ""
+	for _, f := range fields {
+		name := []byte(f.Name)
+		if wire.EqualFold(name, "accept") || wire.EqualFold(name, "accept-encoding") {
+			continue
+		}
+		if wire.EqualFold(name, "content-type") {
+			_, params, _ := mime.ParseMediaType(f.Value)
+			version = params["compatible-with"]
+		}
+		h.AddString(f.Name, f.Value)
+	}
+	if version != "" { // Elasticsearch 8 refuses bodies for a version where an answer for it is not asked for
+		h.AddString("Accept", "application/vnd.elasticsearch+json;compatible-with="+version)
+	}
 }
 
 // judge says what an answer to the whole request means.

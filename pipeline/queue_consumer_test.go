@@ -206,17 +206,69 @@ func TestBulkThatCannotBeRead(t *testing.T) {
 	f(creating("1")+"junk\n", "no object")
 }
 
-// A request that was put into the queue by hand does not hide what became of its actions.
-func TestFilterPathDoesNotGoWithARequest(t *testing.T) {
-	r := newRig(t, estest.Options{})
-	r.writes(toCluster)
-	r.put(write(t, "POST", "/_bulk?filter_path=took&refresh=true", creating("1")))
-	r.replay("")
-	r.drained()
-	if c := r.bulks()[0]; c.Query != "refresh=true" {
+// A request of the queue does not say what the answer looks like, in which the consumer reads what became of its actions.
+func TestAnswersAreReadAsJSON(t *testing.T) {
+	f := func(o estest.Options, query string, fields ...message.Field) *estest.Call {
+		t.Helper()
+		r := newRig(t, o)
+		r.writes(toCluster)
+		m := message.Message{Method: "POST", Target: "/_bulk?" + query, Host: "es", Fields: fields, Body: []byte(creating("1"))}
+		line, err := m.AppendTo(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.put(string(line))
+		r.replay("")
+		r.drained()
+		r.letters(0)
+		r.wantStored(1)
+		return r.bulks()[0]
+	}
+	ndjson := message.Field{Name: "Content-Type", Value: "application/x-ndjson"}
+	if c := f(estest.Options{}, "filter_path=took&refresh=true&format=yaml", ndjson); c.Query != "refresh=true" {
 		t.Errorf("asked with %s", c.Query)
 	}
-	r.wantStored(1)
+	c := f(estest.Options{Gzip: true}, "", ndjson, message.Field{Name: "Accept-Encoding", Value: "gzip"}, message.Field{Name: "accept", Value: "application/yaml"})
+	if c.Header.Get("Accept-Encoding")+c.Header.Get("Accept") != "" {
+		t.Errorf("asked with %s", c.Head)
+	}
+	// As clients of version 8 send it.
+	f(estest.Options{Flavor: estest.Elasticsearch8}, "", message.Field{Name: "Content-Type", Value: "application/vnd.elasticsearch+x-ndjson; compatible-with=8"})
+}
+
+// Whoever names a version wants a conflict to be one, also when the request is made again.
+func TestConflictsAreLetters(t *testing.T) {
+	r := newRig(t, estest.Options{})
+	r.writes(toCluster)
+	conflict := `{"index":{"_index":"logs","_id":"1","status":409,"error":{"type":"version_conflict_engine_exception","reason":"[1]: version conflict"}}}`
+	r.es.Inject(bulkOnly(estest.Fault{Body: []byte(`{"errors":true,"items":[` + conflict + `]}`)}))
+	r.es.Inject(estest.Fault{Method: "PUT", Status: http.StatusConflict})
+	r.put(
+		write(t, "POST", "/_bulk", `{"index":{"_index":"logs","_id":"1","if_seq_no":3,"if_primary_term":1}}`+"\n{}\n"),
+		write(t, "PUT", "/logs/_doc/2?version=1&version_type=external", `{}`),
+	)
+	r.replay("")
+	r.drained()
+	for _, letter := range r.letters(2) {
+		if !strings.Contains(letter, `"status":409`) {
+			t.Errorf("letter %s", letter)
+		}
+	}
+	r.wantRecords("duplicate", 0)
+}
+
+// What a cluster stores whose answer is lost is created once, and nothing of it is a letter.
+func TestAnswerToARequestIsLost(t *testing.T) {
+	r := newRig(t, estest.Options{})
+	r.writes(toCluster)
+	r.es.Inject(bulkOnly(estest.Fault{Times: 1, Missing: 20}))
+	r.es.Inject(estest.Fault{Method: "PUT", Times: 1, Missing: 20})
+	r.put(write(t, "POST", "/_bulk", creating("1", "2")), write(t, "PUT", "/logs/_create/3", `{}`))
+	r.replay("")
+	r.drained()
+	r.letters(0)
+	r.wantStored(3)
+	r.wantRecords("duplicate", 3)
 }
 
 func TestTooLargeBulkIsHalved(t *testing.T) {

@@ -3,6 +3,7 @@ package estest
 import (
 	"errors"
 	"fmt"
+	"mime"
 	"net/url"
 	"slices"
 	"strconv"
@@ -476,7 +477,8 @@ func parseQuery(query string) (map[string]string, error) {
 	return params, nil
 }
 
-// checkContentType refuses bodies that are not declared as JSON or NDJSON, as nodes do since version 6.
+// checkContentType refuses bodies that are not declared as JSON or NDJSON, as nodes do since version 6, and as Elasticsearch 8 those
+// that are declared for one version where an answer for another one is asked for (RestCompatibleVersionHelper).
 func (c *Cluster) checkContentType(r *request) error {
 	if len(r.Body) == 0 {
 		return nil
@@ -487,11 +489,21 @@ func (c *Cluster) checkContentType(r *request) error {
 	case "application/json", "application/x-ndjson":
 		return nil
 	case "application/vnd.elasticsearch+json", "application/vnd.elasticsearch+x-ndjson":
+		if c.details.vendorTypes && compatibleWith(declared) != compatibleWith(r.Header.Get("Accept")) {
+			return &apiError{status: 400, typ: "media_type_header_exception", reason: fmt.Sprintf("A compatible version is required on both Content-Type "+
+				"and Accept headers if either one has requested a compatible version. Accept=%s, Content-Type=%s", r.Header.Get("Accept"), declared)}
+		}
 		if c.details.vendorContent || c.details.vendorTypes {
 			return nil
 		}
 	}
 	return &apiError{status: 406, bare: true, reason: fmt.Sprintf("Content-Type header [%s] is not supported", declared)}
+}
+
+// compatibleWith returns the version that a media type names, or "".
+func compatibleWith(mediaType string) string {
+	_, params, _ := mime.ParseMediaType(mediaType)
+	return params["compatible-with"]
 }
 
 // jsonType returns the Content-Type of a JSON answer: the vendor type, if the flavor has one and it is asked for.

@@ -110,6 +110,10 @@ func TestVendorMediaTypes(t *testing.T) {
 			t.Errorf("%s: status %d, content type %q, %v", flavor, r.status, r.header.Get("Content-Type"), err)
 		}
 	}
+	_, cl := start(t, estest.Options{Flavor: estest.Elasticsearch8})
+	if r, err := cl.try("POST", "/_count", "{}", "Content-Type", vendor); err != nil || r.status != 400 || !strings.Contains(r.body, "compatible version") {
+		t.Errorf("with a version for the body only: %d %s, %v", r.status, r.body, err)
+	}
 	f(estest.Elasticsearch7, 200, "application/json; charset=UTF-8")
 	f(estest.Elasticsearch8, 200, vendor)
 	f(estest.OpenSearch3, 406, "application/json; charset=UTF-8")
