@@ -320,6 +320,51 @@ func TestCompressedBulk(t *testing.T) {
 	}
 }
 
+// A coding that is named for one document goes with it, for the node to judge, and one without a body is none.
+func TestCodingOfOneDocument(t *testing.T) {
+	r := newRig(t, disk.Options{}, nil)
+	f := func(method, body string) {
+		t.Helper()
+		if status, answer := r.ask(method, "/a/_doc/1", body, "Content-Encoding", "gzip"); status/100 != 2 {
+			t.Fatalf("%s: %d %s", method, status, answer)
+		}
+		m := r.messages(1)[0]
+		if want := []message.Field{{Name: "Content-Encoding", Value: "gzip"}}; string(m.Body) != body || !cmp.Equal(m.Fields, want) {
+			t.Errorf("%s: %+v", method, m)
+		}
+	}
+	f("PUT", "\x1f\x8b\x08\x00\xff")
+	f("PUT", `{"a":1}`)
+	f("DELETE", "")
+	if status, answer := r.ask("POST", "/a/_bulk", "", "Content-Encoding", "gzip"); status != 400 || !strings.Contains(answer, "request body is required") {
+		t.Errorf("bulk: %d %s", status, answer)
+	}
+}
+
+// Where an action goes is said by its line or else by the URL, whatever the name looks like, and parameters hold for all.
+func TestTargetsOfABulk(t *testing.T) {
+	r := newRig(t, disk.Options{}, nil)
+	var body string
+	names := []string{"b", ".ds-x", "<l-{now/d}>", "my.index.v1"}
+	for _, name := range names {
+		body += fmt.Sprintf("{\"create\":{\"_index\":%q,\"_id\":\"1\",\"_type\":\"t\",\"require_alias\":true}}\n{}\n", name)
+	}
+	body += "{\"create\":{\"_id\":\"1\"}}\n{}\n"
+	status, answer := r.ask("POST", "/a/_bulk?pipeline=p", body)
+	got := parse[struct{ Items []map[string]result }](t, answer)
+	if status != 200 || len(got.Items) != len(names)+1 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	for i, name := range append(names, "a") {
+		if index := got.Items[i]["create"].Index; index != name {
+			t.Errorf("action %d is answered for %q, want %q", i, index, name)
+		}
+	}
+	if m := r.messages(1)[0]; m.Target != "/a/_bulk?pipeline=p" || string(m.Body) != body {
+		t.Errorf("%s with\n%s", m.Target, m.Body)
+	}
+}
+
 // A small body may be a huge one.
 func TestBulkThatUnpacksToTooMuch(t *testing.T) {
 	r := newRig(t, disk.Options{}, nil)

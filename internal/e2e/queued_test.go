@@ -1,14 +1,19 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/elastic/go-elasticsearch/v8"
+	"github.com/elastic/go-elasticsearch/v8/esutil"
 
 	"weir/elastic/estest"
 )
@@ -83,6 +88,47 @@ func TestKillLosesNoQueuedWrite(t *testing.T) {
 		if taken < 100 {
 			t.Errorf("round %d: only %d writes were taken: the test shows little", round, taken)
 		}
+	}
+}
+
+// A client takes what the gateway answers for a queued bulk as it would take a node's answer: it neither fails nor sends again, which
+// would store its documents twice, as they have no ids (fluent/fluent-bit#5123, rsyslog/rsyslog#4127). It asks in the way of
+// version 8, for which Elasticsearch is particular.
+func TestQueuedBulksOfAClient(t *testing.T) {
+	const documents = 2000
+	c := estest.New(t, estest.Options{Flavor: estest.Elasticsearch8})
+	g := newQueueSite(t, c.URL()).start()
+	client, err := elasticsearch.NewClient(elasticsearch.Config{
+		Addresses: []string{g.url}, Transport: g.client.Transport, EnableCompatibilityMode: true, CompressRequestBody: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failures atomic.Int64
+	indexer, err := esutil.NewBulkIndexer(esutil.BulkIndexerConfig{
+		Client: client, Index: "shipped", NumWorkers: 4, FlushBytes: 10_000, OnError: func(_ context.Context, err error) { t.Error(err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range documents {
+		if err := indexer.Add(t.Context(), esutil.BulkIndexerItem{
+			Action: "index", Body: strings.NewReader(fmt.Sprintf(`{"n":%d}`, n)),
+			OnFailure: func(context.Context, esutil.BulkIndexerItem, esutil.BulkIndexerResponseItem, error) { failures.Add(1) },
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := indexer.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := indexer.Stats(); s.NumFlushed != documents || s.NumFailed+uint64(failures.Load()) > 0 {
+		t.Errorf("the client counts %+v", s)
+	}
+	g.awaitEmptyQueue()
+	must(t, g.client, http.MethodPost, c.URL()+"/shipped/_refresh", "")
+	if a := must(t, g.client, http.MethodGet, c.URL()+"/shipped/_count", ""); !strings.Contains(string(a.body), fmt.Sprintf(`"count":%d,`, documents)) {
+		t.Errorf("stored: %s", a.body)
 	}
 }
 
