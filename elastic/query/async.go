@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"math"
 	"net/url"
 	"strconv"
 	"time"
@@ -170,39 +169,6 @@ func flagOf(value []byte) (set, ok bool) {
 	return false, false
 }
 
-// durationOf reads a time value as Elasticsearch does.
-func durationOf(value []byte) (time.Duration, bool) {
-	switch {
-	case !isDuration(value):
-		return 0, false
-	case string(value) == "-1":
-		return -1, true
-	}
-	n, digits := int64(0), skipDigits(value, 0) // nine at most
-	for _, c := range value[:digits] {
-		n = n*10 + int64(c-'0')
-	}
-	unit := time.Duration(1)
-	switch string(value[digits:]) {
-	case "micros":
-		unit = time.Microsecond
-	case "ms":
-		unit = time.Millisecond
-	case "s":
-		unit = time.Second
-	case "m":
-		unit = time.Minute
-	case "h":
-		unit = time.Hour
-	case "d":
-		unit = 24 * time.Hour
-	}
-	if n > int64(math.MaxInt64/unit) {
-		return 0, false
-	}
-	return time.Duration(n) * unit, true
-}
-
 // judgeAsyncBody looks for what nodes refuse in an async search only: one that does nothing but suggest.
 func judgeAsyncBody(body []byte) Reason {
 	if len(body) == 0 {
@@ -286,7 +252,7 @@ var asyncMembers = map[string]asyncMember{
 // that it does not know.
 func ReadAsync(body []byte) (a AsyncAnswer, ok bool) {
 	seen, n := 0, 0
-	end, ok := eachMember(body, skipSpace(body, 0), func(name, value []byte) bool {
+	whole := wholeObject(body, func(name, value []byte) bool {
 		m := asyncMembers[string(name)]
 		if m == memberNone || seen&(1<<m) != 0 {
 			return false
@@ -325,7 +291,7 @@ func ReadAsync(body []byte) (a AsyncAnswer, ok bool) {
 	a.Form.state = string(a.state)
 	const elastic, openSearch = 1<<memberPartial | 1<<memberRunning, 1 << memberState
 	kind := seen & (elastic | openSearch)
-	return a, ok && skipSpace(body, end) == len(body) && seen&(1<<memberStart) != 0 && (kind == elastic || kind == openSearch)
+	return a, whole && seen&(1<<memberStart) != 0 && (kind == elastic || kind == openSearch)
 }
 
 // Judge tells whether the search is over and nothing of its answer is missing, as far as the node says: is_partial is false of

@@ -151,7 +151,7 @@ func fromOpenSearch3(h *wire.Header) bool {
 func completeBody(api string, mayEndEarly bool, b []byte) Reason {
 	seen := 0
 	why := Reason("")
-	end, ok := eachMember(b, skipSpace(b, 0), func(name, value []byte) bool {
+	whole := wholeObject(b, func(name, value []byte) bool {
 		member := 0
 		switch string(name) {
 		case "timed_out":
@@ -203,7 +203,7 @@ func completeBody(api string, mayEndEarly bool, b []byte) Reason {
 	switch {
 	case why != "":
 		return why
-	case !ok || skipSpace(b, end) != len(b):
+	case !whole:
 		return ReasonMalformed
 	case seen&hasShards == 0 && (api == "search" || api == "count" || api == "search_template"):
 		return ReasonShards
@@ -213,6 +213,12 @@ func completeBody(api string, mayEndEarly bool, b []byte) Reason {
 		return ReasonMalformed
 	}
 	return ""
+}
+
+// wholeObject calls f for the members of an object, as eachMember does, and tells whether b is that object and nothing else.
+func wholeObject(b []byte, f func(name, value []byte) bool) bool {
+	end, ok := eachMember(b, skipSpace(b, 0), f)
+	return ok && skipSpace(b, end) == len(b)
 }
 
 // eachMember calls f for the members of the object at i and returns the object's end. Names and values come as they are

@@ -18,20 +18,15 @@ const (
 	allMembers = memberTimedOut | memberShards | memberEarly | memberClusters
 )
 
-var memberNames = map[Members]string{
-	memberTimedOut: "timed_out", memberShards: "_shards", memberEarly: "terminated_early", memberClusters: "_clusters",
-}
+// memberNames are the names of Members, in the order of their bits.
+var memberNames = [...]string{"timed_out", "_shards", "terminated_early", "_clusters"}
 
+// memberOf returns the member of that name, 0 for others.
 func memberOf(name []byte) Members {
-	switch string(name) {
-	case "timed_out":
-		return memberTimedOut
-	case "_shards":
-		return memberShards
-	case "terminated_early":
-		return memberEarly
-	case "_clusters":
-		return memberClusters
+	for i, known := range memberNames {
+		if string(name) == known {
+			return 1 << i
+		}
 	}
 	return 0
 }
@@ -83,9 +78,9 @@ func (v *Verdict) Widen(dst, rawQuery []byte) []byte {
 		dst = append(dst, '&')
 	}
 	dst = append(append(dst, "filter_path="...), value...)
-	for m := Members(1); m <= allMembers; m <<= 1 {
-		if v.Hidden&m != 0 {
-			dst = append(append(dst, ','), memberNames[m]...)
+	for i, name := range memberNames {
+		if v.Hidden&(1<<i) != 0 {
+			dst = append(append(dst, ','), name...)
 		}
 	}
 	return dst
@@ -95,7 +90,7 @@ func (v *Verdict) Widen(dst, rawQuery []byte) []byte {
 // is no JSON object comes back as it is.
 func (v *Verdict) Narrow(answer []byte) []byte {
 	out := append(make([]byte, 0, len(answer)), '{')
-	end, ok := eachMember(answer, skipSpace(answer, 0), func(name, value []byte) bool {
+	whole := wholeObject(answer, func(name, value []byte) bool {
 		if v.Hidden&memberOf(name) != 0 {
 			return true
 		}
@@ -106,7 +101,7 @@ func (v *Verdict) Narrow(answer []byte) []byte {
 		out = append(out, value...)
 		return true
 	})
-	if !ok || skipSpace(answer, end) != len(answer) {
+	if !whole {
 		return answer
 	}
 	return append(out, '}')

@@ -12,14 +12,13 @@ func HeaderIndices(line []byte, f func(expr []byte)) bool {
 	if len(line) == 0 {
 		return true
 	}
-	end, ok := eachMember(line, 0, func(name, value []byte) bool {
+	return wholeObject(line, func(name, value []byte) bool {
 		switch string(name) {
 		case "index", "indices": // nodes take both
 			return eachExpression(value, f)
 		}
 		return bytes.IndexByte(name, '\\') < 0 // or it may be one of them, spelled with escapes
 	})
-	return ok && end == len(line)
 }
 
 // DocIndices calls f with the index of each document that the body of a _mget or _mtermvectors asks for, decoded and good until f
@@ -27,7 +26,7 @@ func HeaderIndices(line []byte, f func(expr []byte)) bool {
 // that names no document.
 func DocIndices(body []byte, f func(index []byte)) bool {
 	named := false
-	end, ok := eachMember(body, skipSpace(body, 0), func(name, value []byte) bool {
+	whole := wholeObject(body, func(name, value []byte) bool {
 		switch string(name) {
 		case "ids":
 			named = true
@@ -38,7 +37,7 @@ func DocIndices(body []byte, f func(index []byte)) bool {
 		}
 		return bytes.IndexByte(name, '\\') < 0
 	})
-	return ok && named && skipSpace(body, end) == len(body)
+	return whole && named
 }
 
 // docIndex calls f with the index of one document.
@@ -65,11 +64,11 @@ func docIndex(item []byte, f func(index []byte)) bool {
 // read does not.
 func PointInTime(body []byte) bool {
 	found := false
-	end, ok := eachMember(body, skipSpace(body, 0), func(name, value []byte) bool {
+	whole := wholeObject(body, func(name, value []byte) bool {
 		found = found || string(name) == "pit" && len(value) > 0 && value[0] == '{'
 		return true
 	})
-	return ok && found && skipSpace(body, end) == len(body)
+	return whole && found
 }
 
 // eachExpression calls f with the index expressions of a value: a string, in which commas part them, a list of strings, or null

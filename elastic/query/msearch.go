@@ -101,10 +101,7 @@ func (s *Searches) first(one *Search, line, query []byte) {
 	start := len(s.arena)
 	s.names = s.names[:0]
 	if len(line) > 0 {
-		end, ok := eachMember(line, 0, func(name, value []byte) bool {
-			return s.member(one, name, value)
-		})
-		one.Unknown = !ok || end != len(line)
+		one.Unknown = !wholeObject(line, func(name, value []byte) bool { return s.member(one, name, value) })
 	}
 	for len(query) > 0 {
 		pair := query
@@ -178,24 +175,14 @@ func textOf(value []byte) (string, bool) {
 		return string(value), true
 	case len(value) > 1 && value[0] == '[':
 		var parts []byte
-		for i := skipSpace(value, 1); value[i] != ']'; {
-			end, ok := 0, value[i] == '"'
-			if ok {
-				end, ok = skipString(value, i)
+		ok := eachItem(value, func(item []byte) bool {
+			if len(item) < len(`"x"`) || item[0] != '"' || bytes.ContainsAny(item, `\,`) {
+				return false
 			}
-			if !ok {
-				return "", false
-			}
-			text := value[i+1 : end-1]
-			if len(text) == 0 || bytes.ContainsAny(text, `\,`) {
-				return "", false
-			}
-			parts = append(append(parts, text...), ',')
-			if i = skipSpace(value, end); value[i] == ',' {
-				i = skipSpace(value, i+1)
-			}
-		}
-		return string(bytes.TrimSuffix(parts, []byte{','})), len(parts) > 0
+			parts = append(append(parts, item[1:len(item)-1]...), ',')
+			return true
+		})
+		return string(bytes.TrimSuffix(parts, comma)), ok && len(parts) > 0
 	}
 	return "", false
 }
@@ -208,44 +195,37 @@ var itemEnd = []byte(`,"status":200}`)
 func Responses(answer []byte) ([][]byte, bool) {
 	var items [][]byte
 	seen := 0
-	end, ok := eachMember(answer, skipSpace(answer, 0), func(name, value []byte) bool {
+	whole := wholeObject(answer, func(name, value []byte) bool {
 		seen++
 		switch string(name) {
 		case "took":
 			return true
 		case "responses":
-			if items != nil || len(value) == 0 || value[0] != '[' {
+			if items != nil {
 				return false
 			}
 			items = [][]byte{}
-			for i := skipSpace(value, 1); value[i] != ']'; {
-				end, ok := skipValue(value, i)
-				if !ok {
-					return false
-				}
-				items = append(items, value[i:end])
-				if i = skipSpace(value, end); value[i] == ',' {
-					i = skipSpace(value, i+1)
-				}
-			}
-			return true
+			return eachItem(value, func(item []byte) bool {
+				items = append(items, item)
+				return true
+			})
 		}
 		return false
 	})
-	return items, ok && seen == 2 && items != nil && skipSpace(answer, end) == len(answer)
+	return items, whole && seen == 2 && items != nil
 }
 
 // CutItem returns the answer that an item of a _msearch is, as _search gives it, in two parts that follow each other, or
 // false if it is none that succeeded: its last member, and no other, is a status of 200.
 func CutItem(item []byte) (front, end []byte, ok bool) {
 	statuses := 0
-	stop, ok := eachMember(item, skipSpace(item, 0), func(name, value []byte) bool {
+	whole := wholeObject(item, func(name, value []byte) bool {
 		if string(name) == "status" {
 			statuses++
 		}
 		return bytes.IndexByte(name, '\\') < 0
 	})
-	if !ok || skipSpace(item, stop) != len(item) || statuses != 1 {
+	if !whole || statuses != 1 {
 		return nil, nil, false
 	}
 	front = item
@@ -260,14 +240,14 @@ func CutItem(item []byte) (front, end []byte, ok bool) {
 // ItemStatus returns the status of an item of a _msearch, or 0 if it has none that can be read, or several.
 func ItemStatus(item []byte) int {
 	status, statuses := 0, 0
-	_, ok := eachMember(item, skipSpace(item, 0), func(name, value []byte) bool {
+	whole := wholeObject(item, func(name, value []byte) bool {
 		if string(name) == "status" {
 			statuses++
 			status, _ = strconv.Atoi(string(value)) // nodes write three digits
 		}
 		return true
 	})
-	if !ok || statuses != 1 {
+	if !whole || statuses != 1 {
 		return 0
 	}
 	return status

@@ -43,7 +43,7 @@ func Writes(api string, rawQuery, body []byte) bool {
 		}
 	}
 	statements, reads := 0, true
-	end, ok := eachMember(body, skipSpace(body, 0), func(name, value []byte) bool {
+	whole := wholeObject(body, func(name, value []byte) bool {
 		switch {
 		case bytes.IndexByte(name, '\\') >= 0:
 			reads = false // query, perhaps
@@ -55,7 +55,7 @@ func Writes(api string, rawQuery, body []byte) bool {
 		}
 		return true
 	})
-	return !ok || skipSpace(body, end) != len(body) || statements != 1 || !reads
+	return !whole || statements != 1 || !reads
 }
 
 // readsOnly tells whether a statement, as the JSON string that it stands in, begins with one of the words, and is the only one.

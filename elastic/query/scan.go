@@ -3,7 +3,9 @@ package query
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"math/bits"
+	"time"
 	"unicode/utf8"
 
 	"weir/internal/wire"
@@ -241,18 +243,42 @@ func skipName(b []byte, i int) (int, bool) {
 	return i + 1, true
 }
 
-// isDuration tells whether b is a time value as Elasticsearch accepts it: digits and a unit, or -1 or 0.
+// timeUnits are the units of time values, as Elasticsearch names them.
+var timeUnits = [...]struct {
+	name string
+	unit time.Duration
+}{
+	{"ms", time.Millisecond}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour},
+	{"micros", time.Microsecond}, {"nanos", time.Nanosecond},
+}
+
+// durationOf reads a time value as Elasticsearch does: digits and a unit, or -1, which is none, or 0. It returns false for
+// anything else, and for times beyond those of Go.
+func durationOf(b []byte) (time.Duration, bool) {
+	switch string(b) {
+	case "-1":
+		return -1, true
+	case "0":
+		return 0, true
+	}
+	digits := skipDigits(b, 0)
+	if digits == 0 || digits > 9 {
+		return 0, false
+	}
+	n := time.Duration(0)
+	for _, c := range b[:digits] {
+		n = n*10 + time.Duration(c-'0')
+	}
+	for i := range timeUnits {
+		if u := &timeUnits[i]; string(b[digits:]) == u.name {
+			return n * u.unit, n <= math.MaxInt64/u.unit
+		}
+	}
+	return 0, false
+}
+
+// isDuration tells whether b is a time value.
 func isDuration(b []byte) bool {
-	if string(b) == "-1" || string(b) == "0" {
-		return true
-	}
-	n := skipDigits(b, 0)
-	if n == 0 || n > 9 {
-		return false
-	}
-	switch string(b[n:]) {
-	case "nanos", "micros", "ms", "s", "m", "h", "d":
-		return true
-	}
-	return false
+	_, ok := durationOf(b)
+	return ok
 }
