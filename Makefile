@@ -43,7 +43,6 @@ docs: #? write what is generated: the table of APIs, the texts of the reference,
 bench: #? measure side by side with the peers that are installed
 	$(GO) run ./bench
 	$(GO) run ./bench/dashboards -every 2s
-	$(GO) test -run '^$$' -bench Against -benchtime 5x ./queue/disk ./pipeline
 
 fuzz: #? fuzz each target for a short time (FUZZTIME=20s)
 	tools/fuzz $(or $(FUZZTIME),20s)

@@ -66,6 +66,31 @@ func TestParseLoad(t *testing.T) {
 	f("bench requests=many\n", load{}, false)
 }
 
+func TestParseComparisons(t *testing.T) {
+	const out = `BenchmarkWriteAgainstDD
+BenchmarkWriteAgainstDD/block-2         	       5	1979769863 ns/op	  33.90 MB/s	         1.561 queue/dd
+BenchmarkWriteAgainstDD/block,zstd      	       5	1000137576 ns/op	  67.10 MB/s	         0.413 queue/dd
+BenchmarkWriteAgainstDD/never
+--- SKIP: BenchmarkWriteAgainstDD/never
+BenchmarkDrainAgainstBulkIndexer-16   	       5	86176724680 ns/op	         1.166 drain/indexer	       510.6 drained/s
+BenchmarkPut-2   	       5	86 ns/op
+PASS
+`
+	found := parseComparisons(out)
+	want := [][]string{
+		{"", "weir to it", "aim"},
+		{comparisons[0].title, "1.56", "0.50: met"},
+		{comparisons[1].title, "0.41", "0.50: missed"},
+		{comparisons[3].title, "1.17", "0.90: met"},
+	}
+	if diff := cmp.Diff(want, comparisonTable(found)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if missed := (report{records: found}).missed(); len(missed) != 1 {
+		t.Errorf("missed %q, want the one", missed)
+	}
+}
+
 func TestValid(t *testing.T) {
 	f := func(l load, want string) {
 		t.Helper()

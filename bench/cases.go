@@ -113,9 +113,9 @@ const (
 )
 
 func caseNames() []string {
-	names := make([]string, len(cases))
-	for i, c := range cases {
-		names[i] = c.name
+	names := make([]string, 0, len(cases)+1)
+	for _, c := range cases {
+		names = append(names, c.name)
 	}
-	return names
+	return append(names, recordsCase)
 }

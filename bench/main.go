@@ -88,6 +88,14 @@ func run(ctx context.Context, o options) error {
 		fmt.Println(r.text())
 	}
 	report.missing = h.missing
+	if listed(o.cases, recordsCase) {
+		found, missing, err := compareRecords(ctx)
+		if err != nil {
+			return err
+		}
+		report.records, report.missing = found, append(report.missing, missing...)
+		fmt.Println(recordsTitle + " (" + recordsCase + ")\n" + aligned(comparisonTable(found)))
+	}
 	for _, line := range report.missing {
 		fmt.Println(line)
 	}

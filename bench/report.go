@@ -166,10 +166,14 @@ func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/(1<<20
 
 // text returns the result for a terminal.
 func (r result) text() string {
+	return fmt.Sprintf("%s (%s)\n", r.title, r.name) + aligned(r.table())
+}
+
+// aligned returns rows of cells for a terminal.
+func aligned(table [][]string) string {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s (%s)\n", r.title, r.name)
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	for _, line := range r.table() {
+	for _, line := range table {
 		fmt.Fprintln(w, strings.Join(line, "\t"))
 	}
 	_ = w.Flush() // into memory
@@ -193,6 +197,7 @@ type report struct {
 	rounds   int
 	duration time.Duration
 	results  []result
+	records  []comparison
 	missing  []string
 }
 
@@ -200,6 +205,11 @@ func (r report) missed() []string {
 	var missed []string
 	for _, one := range r.results {
 		missed = append(missed, one.missed()...)
+	}
+	for _, c := range r.records {
+		if j := c.judge(); !j.met {
+			missed = append(missed, fmt.Sprintf("%s, %s: aim %s", recordsCase, c.title, j.aim))
+		}
 	}
 	return missed
 }
@@ -224,15 +234,23 @@ CPU-second: "cores" below 1 means that the process was waiting for work.
 		fmt.Fprintf(&out, "- %s\n", line)
 	}
 	for _, one := range r.results {
-		fmt.Fprintf(&out, "\n## %s\n\n", strings.ToUpper(one.title[:1])+one.title[1:])
-		for i, line := range one.table() {
-			fmt.Fprintf(&out, "| %s |\n", strings.Join(line, " | "))
-			if i == 0 {
-				fmt.Fprintf(&out, "|%s\n", strings.Repeat(" --- |", len(line)))
-			}
-		}
+		section(&out, one.title, one.table())
+	}
+	if len(r.records) > 0 {
+		section(&out, recordsTitle, comparisonTable(r.records))
 	}
 	return out.String()
+}
+
+// section writes a table of a page under its title.
+func section(out *strings.Builder, title string, table [][]string) {
+	fmt.Fprintf(out, "\n## %s\n\n", strings.ToUpper(title[:1])+title[1:])
+	for i, line := range table {
+		fmt.Fprintf(out, "| %s |\n", strings.Join(line, " | "))
+		if i == 0 {
+			fmt.Fprintf(out, "|%s\n", strings.Repeat(" --- |", len(line)))
+		}
+	}
 }
 
 // A machine describes where a run took place.
