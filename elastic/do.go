@@ -273,6 +273,8 @@ func (k *Cluster) failure(r *Call, err error) error {
 	case te.Timeout:
 		e.Status, e.Type = 504, "gateway_timeout_exception"
 		e.Reason = fmt.Sprintf("node [%s] did not answer in time; what was asked may still run", r.Node)
+	case errors.Is(err, wire.ErrStatusLine):
+		e.Reason = fmt.Sprintf("what node [%s] answered is not HTTP/1.1", r.Node)
 	case te.Answered:
 		e.Reason = fmt.Sprintf("the answer of node [%s] broke off or was malformed", r.Node)
 	default:
