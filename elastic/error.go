@@ -74,8 +74,8 @@ func AsError(err error) *Error {
 
 // AppendBody appends the JSON body of e to dst.
 func (e *Error) AppendBody(dst []byte) []byte {
-	cause := appendString(append([]byte(nil), `"type":`...), e.Type)
-	cause = appendString(append(cause, `,"reason":`...), e.Reason)
+	cause := AppendString(append([]byte(nil), `"type":`...), e.Type)
+	cause = AppendString(append(cause, `,"reason":`...), e.Reason)
 	dst = append(append(append(dst, `{"error":{"root_cause":[{`...), cause...), `}],`...)
 	dst = append(append(dst, cause...), `},"status":`...)
 	return append(strconv.AppendInt(dst, int64(e.Status), 10), '}')
@@ -93,8 +93,8 @@ func (e *Error) RetryAfterValue() []byte {
 // RetryAfterSeconds returns the value of Retry-After: whole seconds, rounded up, or 0 for none.
 func (e *Error) RetryAfterSeconds() int { return int((e.RetryAfter + time.Second - 1) / time.Second) }
 
-// appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
-func appendString(dst []byte, s string) []byte {
+// AppendString appends s as a JSON string (RFC 8259). Invalid UTF-8 becomes U+FFFD.
+func AppendString(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	for _, r := range s {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/elastic"
 	"weir/elastic/bulk"
 	"weir/internal/obs"
 	"weir/queue"
@@ -102,14 +103,14 @@ func (l *letter) appendTo(dst []byte, index string, now time.Time) []byte {
 	dst = now.UTC().AppendFormat(append(dst, `{"@timestamp":"`...), "2006-01-02T15:04:05.000Z")
 	dst = append(dst, `","error":{"status":`...)
 	dst = strconv.AppendInt(dst, int64(l.outcome.Status), 10)
-	dst = appendQuoted(append(dst, `,"type":`...), l.outcome.ErrorType)
-	dst = appendQuoted(append(dst, `,"reason":`...), l.outcome.Reason)
-	dst = appendQuoted(append(dst, `},"index":`...), index)
+	dst = elastic.AppendString(append(dst, `,"type":`...), l.outcome.ErrorType)
+	dst = elastic.AppendString(append(dst, `,"reason":`...), l.outcome.Reason)
+	dst = elastic.AppendString(append(dst, `},"index":`...), index)
 	dst = append(dst, `,"record":`...)
 	if json.Valid(l.record) {
 		dst = append(dst, l.record...)
 	} else {
-		dst = appendQuoted(dst, string(l.record))
+		dst = elastic.AppendString(dst, string(l.record))
 	}
 	return append(dst, '}')
 }

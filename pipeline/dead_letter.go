@@ -1,6 +1,9 @@
 package pipeline
 
-import "weir/elastic/bulk"
+import (
+	"weir/elastic"
+	"weir/elastic/bulk"
+)
 
 // DeadLetterConfig is the configuration of dead_letter.
 type DeadLetterConfig struct {
@@ -56,7 +59,7 @@ func (f *letterForm) action(body, letter []byte) ([]byte, bulk.Verb, bool) {
 	if record[0] == '"' {
 		body = append(body, record...) // it was no JSON, and is text already
 	} else {
-		body = appendQuoted(body, string(record))
+		body = elastic.AppendString(body, string(record))
 	}
 	return append(body, "}}\n"...), bulk.Create, true
 }

@@ -1,9 +1,5 @@
 package pipeline
 
-import (
-	"encoding/json"
-)
-
 // member returns the value of the first member of that name of the JSON object that b is, as it is written, or nil. It does
 // not judge what it skips: the cluster does.
 func member(b []byte, name string) []byte {
@@ -105,10 +101,4 @@ func valueEnd(b []byte, i int) int {
 		i++
 	}
 	return -1
-}
-
-// appendQuoted appends s as a JSON string.
-func appendQuoted(dst []byte, s string) []byte {
-	quoted, _ := json.Marshal(s) // a string always can be
-	return append(dst, quoted...)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"strings"
 
+	"weir/elastic"
 	"weir/elastic/bulk"
 )
 
@@ -55,7 +56,7 @@ func (b *Builder) jsonForm(index string) jsonForm {
 	if reason := badIndexName(index); reason != "" {
 		b.Errorf("index_name", "index name %q %s", index, reason)
 	}
-	return jsonForm{name: index, quoted: appendQuoted(nil, index)}
+	return jsonForm{name: index, quoted: elastic.AppendString(nil, index)}
 }
 
 // action implements form.

@@ -1,7 +1,6 @@
 package enqueue
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -63,8 +62,8 @@ func (i *item) appendHead(dst []byte, answer string) []byte {
 }
 
 func (i *item) appendName(dst []byte) []byte {
-	dst = appendQuoted(append(dst, `"_index":`...), i.index)
-	return appendQuoted(append(dst, `,"_id":`...), i.id)
+	dst = elastic.AppendString(append(dst, `"_index":`...), i.index)
+	return elastic.AppendString(append(dst, `,"_id":`...), i.id)
 }
 
 // appendRefused appends the item of an action that did not get into the queue.
@@ -72,12 +71,6 @@ func (i *item) appendRefused(dst []byte, e *elastic.Error) []byte {
 	dst = append(append(append(dst, `{"`...), i.verb.String()...), `":{`...)
 	dst = append(i.appendName(dst), `,"status":`...)
 	dst = strconv.AppendInt(dst, int64(e.Status), 10)
-	dst = appendQuoted(append(dst, `,"error":{"type":`...), e.Type)
-	return append(appendQuoted(append(dst, `,"reason":`...), e.Reason), "}}}"...)
-}
-
-// appendQuoted appends s as a JSON string.
-func appendQuoted(dst []byte, s string) []byte {
-	quoted, _ := json.Marshal(s) // a string always can be
-	return append(dst, quoted...)
+	dst = elastic.AppendString(append(dst, `,"error":{"type":`...), e.Type)
+	return append(elastic.AppendString(append(dst, `,"reason":`...), e.Reason), "}}}"...)
 }
