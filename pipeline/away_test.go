@@ -17,8 +17,7 @@ import (
 func TestClusterAwayForTenMinutes(t *testing.T) {
 	simtime.Test(t, func(t *testing.T) {
 		r := newRig(t, estest.Options{InMemory: true})
-		r.queues.options = disk.Options{BlockAge: time.Second, Sync: disk.SyncNever}
-		r.env.Queues = r.queues
+		r.queues.Options = disk.Options{BlockAge: time.Second, Sync: disk.SyncNever}
 		r.open("requests") // the options hold for all who have it open
 		p := r.planOf("consumers: 2, json_indexing: {index_name: logs, elasticsearch: default, input_queue: requests, worker_size: 2}")
 		p.processor.(*drain).outlet.(*bulkOutlet).backoff = defaultBackoff

@@ -52,8 +52,7 @@ func BenchmarkDrainAgainstBulkIndexer(b *testing.B) {
 		id := func(kind string, n int) string { return fmt.Sprintf("%s-%d-%d", kind, round, n) }
 		r := newRigAt(b, c.URLs()[0], nil)
 		r.env.Logger = slog.New(slog.DiscardHandler)
-		r.queues.options = disk.Options{} // blocks as in a gateway
-		r.env.Queues = r.queues
+		r.queues.Options = disk.Options{} // blocks as in a gateway
 		r.open("requests")
 		old := idIn(b, raw)
 		for n := range documents {

@@ -12,6 +12,7 @@ import (
 	"weir/elastic/estest"
 	"weir/internal/obs"
 	"weir/queue"
+	"weir/queue/queuetest"
 )
 
 func TestStoresEachRecordOnce(t *testing.T) {
@@ -287,7 +288,7 @@ func TestWorkersSendAtTheSameTime(t *testing.T) {
 	r := newRig(t, estest.Options{})
 	hold := make(chan struct{})
 	r.es.Inject(bulkOnly(estest.Fault{Hold: hold}))
-	r.queues.options.BlockAge = time.Minute
+	r.queues.Options.BlockAge = time.Minute
 	r.in = r.open("requests")
 	r.putMany(0, 1000)
 	r.start(", worker_size: 4")
@@ -313,8 +314,7 @@ func TestBulkSizeBoundsRequests(t *testing.T) {
 func TestDeadLettersWithoutRoom(t *testing.T) {
 	r := newRig(t, estest.Options{})
 	r.do("PUT", "/logs", `{"mappings":{"properties":{"n":{"type":"long"}}}}`)
-	r.queues.options.MaxRecord = 80 // the letter is longer than the record
-	r.env.Queues = r.queues
+	r.queues.Options.MaxRecord = 80 // the letter is longer than the record
 	r.put(`{"event":{"id":"bad"},"n":"word"}`, record(1))
 	r.start("")
 	r.drained()
@@ -341,12 +341,12 @@ func (q *slowDisk) Flush(ctx context.Context) error {
 
 // opener opens dead letter queues on a slow disk.
 type opener struct {
-	queues
+	*queuetest.Queues
 	dead *slowDisk
 }
 
 func (o opener) Open(name string) (queue.Queue, error) {
-	q, err := o.queues.Open(name)
+	q, err := o.Queues.Open(name)
 	if err == nil && strings.HasSuffix(name, deadSuffix) {
 		o.dead.Queue = q
 		return o.dead, nil
@@ -437,7 +437,7 @@ func TestMetricsAreNamedAndTakenAway(t *testing.T) {
 		t.Error(err)
 	}
 	r.stop(running)
-	if _, open := r.queues.manager.Stats()["requests.dead"]; open {
+	if _, open := r.queues.Manager.Stats()["requests.dead"]; open {
 		t.Error("the queue for dead letters is still open")
 	}
 	if got := r.metric("weir_pipeline_requests_allowed", "main"); got != -1 {
@@ -447,7 +447,7 @@ func TestMetricsAreNamedAndTakenAway(t *testing.T) {
 
 func TestStartFails(t *testing.T) {
 	r := newRig(t, estest.Options{})
-	if err := r.queues.manager.Close(); err != nil {
+	if err := r.queues.Manager.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.plan("").Start(r.env); err == nil || !strings.Contains(err.Error(), "start pipeline main") {
@@ -458,7 +458,7 @@ func TestStartFails(t *testing.T) {
 func TestQueueClosedUnderneath(t *testing.T) {
 	r := newRig(t, estest.Options{})
 	running := r.start("")
-	if err := r.queues.manager.Close(); err != nil {
+	if err := r.queues.Manager.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-running.done

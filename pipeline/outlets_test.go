@@ -311,7 +311,7 @@ func TestDAGThatCannotStart(t *testing.T) {
 	if err == nil {
 		t.Error("started")
 	}
-	if _, open := r.queues.manager.Stats()["requests.dead"]; open {
+	if _, open := r.queues.Manager.Stats()["requests.dead"]; open {
 		t.Error("the queue for dead letters is still open")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,19 +24,12 @@ import (
 	"weir/internal/searchnode/searchtest"
 	"weir/queue"
 	"weir/queue/disk"
+	"weir/queue/queuetest"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(searchtest.Main(m))
 }
-
-// queues opens queues of a manager.
-type queues struct {
-	manager *disk.Manager
-	options disk.Options
-}
-
-func (q queues) Open(name string) (queue.Queue, error) { return q.manager.Open(name, q.options) }
 
 // lockedBuffer keeps log lines.
 type lockedBuffer struct {
@@ -63,7 +55,7 @@ type rig struct {
 	url     string
 	es      *estest.Cluster // nil for a real cluster
 	cluster *elastic.Cluster
-	queues  queues
+	queues  *queuetest.Queues
 	in      queue.Queue
 	env     Env
 	logs    *lockedBuffer
@@ -98,16 +90,7 @@ func newRigAt(t testing.TB, url string, dial func(ctx context.Context, network, 
 	}
 	r.cluster.Start()
 	t.Cleanup(r.cluster.Close)
-	in, err := disk.AcquireInstance(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.queues = queues{disk.NewManager(in, m, logger), disk.Options{BlockAge: 50 * time.Millisecond}}
-	t.Cleanup(func() {
-		if err := errors.Join(r.queues.manager.Close(), in.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	r.queues = queuetest.New(t, m, logger, disk.Options{BlockAge: 50 * time.Millisecond})
 	r.in = r.open("requests")
 	r.env = Env{
 		Queues: r.queues, Metrics: m, Logger: logger,

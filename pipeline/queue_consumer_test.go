@@ -168,7 +168,7 @@ func TestRefusedRequestsAreLetters(t *testing.T) {
 func TestEachRefusedActionIsALetter(t *testing.T) {
 	const n = 20_000
 	r := newRig(t, estest.Options{})
-	r.queues.options.MaxRecord = 8 << 20
+	r.queues.Options.MaxRecord = 8 << 20
 	r.in = r.open("many")
 	r.writes(toCluster)
 	r.do("PUT", "/logs", `{"mappings":{"properties":{"n":{"type":"integer"}}}}`)
@@ -343,9 +343,9 @@ func TestRetryLimiter(t *testing.T) {
 // Where the queue for what is given up takes nothing, the request stays.
 func TestRetryLimiterWithoutRoom(t *testing.T) {
 	r := newRig(t, estest.Options{})
-	r.queues.options.MaxRecord = 300
+	r.queues.Options.MaxRecord = 300
 	r.writes("{retry_limiter: {max_retry_times: 0, queue_name: given_up}}, " + toCluster)
-	r.queues.options.MaxRecord = 0
+	r.queues.Options.MaxRecord = 0
 	r.in = r.open("more")
 	away := r.es.Inject(estest.Fault{Path: "/logs/*", Method: "PUT", Status: http.StatusServiceUnavailable})
 	r.put(write(t, "PUT", "/logs/_doc/1", `{"a":"`+strings.Repeat("x", 400)+`"}`))

@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,17 +24,10 @@ import (
 	"weir/queue"
 	"weir/queue/disk"
 	"weir/queue/message"
+	"weir/queue/queuetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// queues opens queues of a manager.
-type queues struct {
-	manager *disk.Manager
-	options disk.Options
-}
-
-func (q queues) Open(name string) (queue.Queue, error) { return q.manager.Open(name, q.options) }
 
 // rig is a flow of one filter queue, at work.
 type rig struct {
@@ -48,17 +40,6 @@ type rig struct {
 
 func newRig(t *testing.T, o disk.Options, shape func(*QueueConfig)) *rig {
 	t.Helper()
-	in, err := disk.AcquireInstance(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := disk.NewManager(in, obs.NewMetrics(), slog.New(slog.DiscardHandler))
-	t.Cleanup(func() {
-		if err := errors.Join(m.Close(), in.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	q := queues{m, o}
 	c := Queue().Default()
 	c.QueueName = "writes"
 	if shape != nil {
@@ -66,7 +47,7 @@ func newRig(t *testing.T, o disk.Options, shape func(*QueueConfig)) *rig {
 	}
 	p := new(conf.Problems)
 	b := flows.NewBuilder(flows.NewRegistry(), p)
-	b.Provide("queues", "default", queue.Opener(q), nil)
+	b.Provide("queues", "default", queue.Opener(queuetest.New(t, nil, nil, o)), nil)
 	r := &rig{T: t, filter: Queue().Build(b, c), metrics: obs.NewMetrics()}
 	if err := p.Err(); err != nil {
 		t.Fatal(err)
@@ -539,7 +520,7 @@ func TestConfigurationThatCannotWork(t *testing.T) {
 		t.Helper()
 		p := new(conf.Problems)
 		b := flows.NewBuilder(flows.NewRegistry(), p)
-		b.Provide("queues", "default", queue.Opener(queues{}), nil)
+		b.Provide("queues", "default", queue.Opener(new(queuetest.Queues)), nil)
 		Queue().Build(b, c)
 		if err := p.Err(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

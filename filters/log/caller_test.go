@@ -17,10 +17,11 @@ import (
 	"weir/internal/obs"
 	"weir/queue"
 	"weir/queue/disk"
+	"weir/queue/queuetest"
 )
 
 func TestCaller(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	f := func(change func(r *flows.Request), kind, id any, header ...string) {
 		t.Helper()
 		x := flows.Explaining("GET", "/", header...)
@@ -64,7 +65,7 @@ func TestFamily(t *testing.T) {
 
 // TestFingerprint holds that searches have one fingerprint if they differ in values only.
 func TestFingerprint(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{Shapes: true})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{Shapes: true})
 	of := func(target, body string, header ...string) (any, any) {
 		x := flows.Explaining("POST", target, header...)
 		x.Request.Body.Replace([]byte(body))
@@ -100,7 +101,7 @@ func TestFingerprint(t *testing.T) {
 }
 
 func TestSampling(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{Sample: 10, Slow: conf.Duration(time.Hour)})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{Sample: 10, Slow: conf.Duration(time.Hour)})
 	serve := func(status int, parent string) *flows.Exchange {
 		x := flows.Explaining("GET", "/", "traceparent", parent)
 		x.Tracing, x.Response.Status = true, status
@@ -145,7 +146,7 @@ func (slowDisk) PutSync(ctx context.Context, _ []byte) error {
 }
 
 func TestAuditHoldsTheAnswerBack(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{BlockAge: time.Hour}), RequestLoggingConfig{Audit: true, AuditWait: conf.Duration(20 * time.Second)})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{BlockAge: time.Hour}), RequestLoggingConfig{Audit: true, AuditWait: conf.Duration(20 * time.Second)})
 	answered := handler(func(x *flows.Exchange) error { x.Response.Status = 200; return nil })
 	if err := s.Serve(flows.Explaining("PUT", "/a/_doc/1"), answered); err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestRefusedParameters(t *testing.T) {
 		c.QueueName = "requests"
 		p := new(conf.Problems)
 		b := flows.NewBuilder(flows.NewRegistry(), p)
-		b.Provide("queues", "default", queues{}, nil)
+		b.Provide("queues", "default", new(queuetest.Queues), nil)
 		RequestLogging().Build(b, c)
 		if err := p.Err(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

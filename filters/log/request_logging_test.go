@@ -28,34 +28,12 @@ import (
 	"weir/internal/obs"
 	"weir/queue"
 	"weir/queue/disk"
+	"weir/queue/queuetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "rewrite the golden files")
-
-// queues opens queues of a manager.
-type queues struct {
-	manager *disk.Manager
-	options disk.Options
-}
-
-func (q queues) Open(name string) (queue.Queue, error) { return q.manager.Open(name, q.options) }
-
-func newQueues(tb testing.TB, o disk.Options) queues {
-	tb.Helper()
-	in, err := disk.AcquireInstance(tb.TempDir())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	m := disk.NewManager(in, obs.NewMetrics(), slog.New(slog.DiscardHandler))
-	tb.Cleanup(func() {
-		if err := errors.Join(m.Close(), in.Close()); err != nil {
-			tb.Error(err)
-		}
-	})
-	return queues{m, o}
-}
 
 // started is a filter at work.
 type started struct {
@@ -65,7 +43,7 @@ type started struct {
 	blocks  queue.Consumer
 }
 
-func start(tb testing.TB, q queues, c RequestLoggingConfig) *started {
+func start(tb testing.TB, q *queuetest.Queues, c RequestLoggingConfig) *started {
 	tb.Helper()
 	c.QueueName = "requests"
 	if c.Sample == 0 {
@@ -201,7 +179,7 @@ var everything = RequestLoggingConfig{
 var volatile = regexp.MustCompile(`"id":"[0-9A-Z]{26}"|"duration":[0-9]+`)
 
 func TestRecordOfEverything(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), everything)
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), everything)
 	line := s.records(t, end, snapshot())[0]
 	got := volatile.ReplaceAllFunc(line, func(m []byte) []byte {
 		if bytes.HasPrefix(m, []byte(`"id"`)) {
@@ -231,7 +209,7 @@ func TestThePageIsTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, newQueues(t, disk.Options{}), everything)
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), everything)
 	var described []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllSubmatch(page, -1) {
 		described = append(described, string(m[1]))
@@ -243,7 +221,7 @@ func TestThePageIsTrue(t *testing.T) {
 }
 
 func TestRecordOfAPlainExchange(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	x := flows.Explaining("GET", "/")
 	x.Tracing = true
 	x.Response.Status = 200
@@ -265,7 +243,7 @@ func TestRecordOfAPlainExchange(t *testing.T) {
 }
 
 func TestClientGone(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	x := snapshot()
 	x.Trace.Outcome = flows.ClientGone
 	got := s.record(t, end, x)
@@ -275,7 +253,7 @@ func TestClientGone(t *testing.T) {
 }
 
 func TestOrdinaryFlow(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	failing := handler(func(*flows.Exchange) error { return elastic.Errorf(429, "too_many", "slow down") })
 	x := flows.Explaining("GET", "/a/_search")
 	if err := s.Serve(x, failing); err == nil {
@@ -288,7 +266,7 @@ func TestOrdinaryFlow(t *testing.T) {
 }
 
 func TestErrorOfATracingFlowIsNotTheExchanges(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	x := flows.Explaining("GET", "/")
 	x.Tracing, x.Response.Status = true, 200
 	got := s.record(t, handler(func(*flows.Exchange) error { return io.ErrNoProgress }), x)
@@ -298,7 +276,7 @@ func TestErrorOfATracingFlowIsNotTheExchanges(t *testing.T) {
 }
 
 func TestSource(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	f := func(peer, client, ip string, port any) {
 		t.Helper()
 		x := flows.Explaining("GET", "/")
@@ -315,7 +293,7 @@ func TestSource(t *testing.T) {
 }
 
 func TestCauseIsRedacted(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	x := snapshot()
 	x.Trace.Err = x.Trace.Err.Because(errors.New("dial http://u:s3cret@h: refused"))
 	if got, want := s.record(t, end, x)["error.message"], "the answer broke off: dial http://***@h: refused"; got != want {
@@ -324,20 +302,20 @@ func TestCauseIsRedacted(t *testing.T) {
 }
 
 func TestStopClosesTheQueue(t *testing.T) {
-	q := newQueues(t, disk.Options{})
+	q := queuetest.New(t, nil, nil, disk.Options{})
 	s := start(t, q, RequestLoggingConfig{})
 	if err := s.queue.Close(); err != nil { // the test's own handle
 		t.Fatal(err)
 	}
 	s.Stop()
 	s.Stop()
-	if open := q.manager.Stats(); len(open) != 0 {
+	if open := q.Manager.Stats(); len(open) != 0 {
 		t.Errorf("still open: %v", open)
 	}
 }
 
 func TestIDsAreUnique(t *testing.T) {
-	q := newQueues(t, disk.Options{})
+	q := queuetest.New(t, nil, nil, disk.Options{})
 	seen := map[string]bool{}
 	for range 2 { // as after a reload
 		s := start(t, q, RequestLoggingConfig{})
@@ -359,7 +337,7 @@ func TestIDsAreUnique(t *testing.T) {
 }
 
 func TestSecretsAreHidden(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestBody: 1 << 10})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{RequestBody: 1 << 10})
 	f := func(x *flows.Exchange, field string, want any) {
 		t.Helper()
 		x.Tracing = true
@@ -426,7 +404,7 @@ func TestSecretsAreHidden(t *testing.T) {
 }
 
 func TestParametersInHeadersAreHidden(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{RequestHeaders: []string{"Referer"}})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{RequestHeaders: []string{"Referer"}})
 	f := func(referer, want string) {
 		t.Helper()
 		got, _ := s.record(t, end, flows.Explaining("GET", "/", "Referer", referer))["weir.headers"].([]any)
@@ -442,7 +420,7 @@ func TestParametersInHeadersAreHidden(t *testing.T) {
 }
 
 func TestHeaderSecretsStayOut(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	x := flows.Explaining("GET", "/", "Authorization", "ApiKey s3cret", "Cookie", "s3cret", "es-secondary-authorization", "s3cret")
 	if line := s.records(t, end, x)[0]; bytes.Contains(line, []byte("s3cret")) {
 		t.Errorf("a secret in %s", line)
@@ -451,7 +429,7 @@ func TestHeaderSecretsStayOut(t *testing.T) {
 
 func TestFullQueueIsCounted(t *testing.T) {
 	// A block of one record, and a disk that is given no chance to be faster than a loop is slow.
-	s := start(t, newQueues(t, disk.Options{MaxBytes: 16 << 10, BlockSize: 2 << 10, MaxRecord: 2 << 10}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{MaxBytes: 16 << 10, BlockSize: 2 << 10, MaxRecord: 2 << 10}), RequestLoggingConfig{})
 	for range 2000 {
 		if err := s.Serve(snapshot(), end); err != nil {
 			t.Fatal(err)
@@ -463,7 +441,7 @@ func TestFullQueueIsCounted(t *testing.T) {
 }
 
 func TestTooLargeIsCounted(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{MaxRecord: 100}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{MaxRecord: 100}), RequestLoggingConfig{})
 	_ = s.Serve(snapshot(), end)
 	if got := s.count(t, "failed"); got != 1 {
 		t.Errorf("%v failed, want 1", got)
@@ -471,7 +449,7 @@ func TestTooLargeIsCounted(t *testing.T) {
 }
 
 func TestMetricNames(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), RequestLoggingConfig{})
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), RequestLoggingConfig{})
 	if err := errors.Join(obs.CheckNames(s.metrics.Describe()), s.metrics.Err()); err != nil {
 		t.Error(err)
 	}
@@ -480,7 +458,7 @@ func TestMetricNames(t *testing.T) {
 func TestBadQueueNames(t *testing.T) {
 	p := new(conf.Problems)
 	b := flows.NewBuilder(flows.NewRegistry(), p)
-	b.Provide("queues", "default", queues{}, nil)
+	b.Provide("queues", "default", new(queuetest.Queues), nil)
 	if f := RequestLogging().Build(b, RequestLoggingConfig{QueueName: "a/b"}); f != nil || !p.HasErrors() {
 		t.Errorf("built %v with problems %v", f, p.Err())
 	}
@@ -492,7 +470,7 @@ func TestExamplesLoad(t *testing.T) {
 	for _, e := range RequestLogging().Examples {
 		list, p := conf.Parse("example.yml", "- name: main\n  filter:\n  "+e.YAML, nil)
 		b := flows.NewBuilder(reg, p)
-		b.Provide("queues", "default", queues{}, nil)
+		b.Provide("queues", "default", new(queuetest.Queues), nil)
 		b.Define(list)
 		if err := p.Err(); err != nil {
 			t.Errorf("%s: %v", e.Title, err)
@@ -563,7 +541,7 @@ func FuzzRecord(f *testing.F) {
 }
 
 func TestRecordDoesNotAllocate(t *testing.T) {
-	s := start(t, newQueues(t, disk.Options{}), everything)
+	s := start(t, queuetest.New(t, nil, nil, disk.Options{}), everything)
 	x := snapshot()
 	x.Trace.Err = nil
 	n := testing.AllocsPerRun(1000, func() { _ = s.Serve(x, end) })
@@ -601,7 +579,7 @@ func TestTimeOfARecord(t *testing.T) {
 
 // BenchmarkPlainRecord is a record of what a gateway answers by itself, on its way into the queue.
 func BenchmarkPlainRecord(b *testing.B) {
-	s := start(b, newQueues(b, disk.Options{Full: disk.DropOldest, Sync: disk.SyncNever}), RequestLoggingConfig{Shapes: true})
+	s := start(b, queuetest.New(b, nil, nil, disk.Options{Full: disk.DropOldest, Sync: disk.SyncNever}), RequestLoggingConfig{Shapes: true})
 	x := flows.Explaining("GET", "/", "Host", "bench")
 	x.Tracing, x.Start, x.Entry = true, time.Now(), "bench"
 	x.Request.Peer = netip.MustParseAddrPort("127.0.0.1:40000")
