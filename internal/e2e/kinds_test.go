@@ -129,6 +129,7 @@ func TestFailuresOfTheGatewayAreNoFactsOfTheCluster(t *testing.T) {
 		})
 	}
 	f("no node", http.StatusServiceUnavailable, newPlainSite(t, dead, ""))
+	f("no route", http.StatusServiceUnavailable, newPlainSite(t, live, "      - mount: {path: /elsewhere}\n"))
 	f("switched off", http.StatusServiceUnavailable, newPlainSite(t, live, "", swap("{name: default, endpoint", "{name: default, enabled: false, endpoint")))
 	f("denied", http.StatusForbidden, newPlainSite(t, live, "      - request_header_filter: {include: {X-Never: sent}}\n"))
 	f("limited", http.StatusTooManyRequests, newPlainSite(t, live, "      - rate_limit: {rules: [{pattern: \".*\", max_qps: 0.001, burst: 1}]}\n"))
@@ -262,6 +263,9 @@ func TestSniffedAddressesAreTheGateways(t *testing.T) {
 		t.Helper()
 		for _, via := range []*gateway{g, plain} {
 			a := via.get(path, "Accept-Encoding: gzip;q=0.5, identity")
+			if want := must(t, via.client, http.MethodGet, c.URL()+path, "").header.Get("X-Elastic-Product"); a.header.Get("X-Elastic-Product") != want {
+				t.Errorf("%s: the answer comes from %q, want %q", path, a.header.Get("X-Elastic-Product"), want)
+			}
 			n := strings.Count(string(a.body), `"`+name+`":"`+via.addr+`"`)
 			if via == g && n != 2 || via == plain && n != 0 {
 				t.Errorf("%s: the gateway's own address is there %d times: %s", path, n, a.body)
