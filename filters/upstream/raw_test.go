@@ -453,12 +453,12 @@ func TestLateAnswersReachNobodyElse(t *testing.T) {
 			return false
 		}
 		if len(body)%2 == 0 {
-			<-time.After(60 * time.Millisecond)
+			<-time.After(300 * time.Millisecond)
 		}
 		_, err = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		return err == nil
 	})
-	g := before(t, n, ", timeout: 30ms, max_connection: 512")
+	g := before(t, n, ", timeout: 150ms, max_connection: 512")
 	var all sync.WaitGroup
 	var late, answers atomic.Int64
 	for caller := range 100 {
