@@ -530,14 +530,35 @@ func putAlias(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return r.aliasAction("add", r.vars["index"], r.vars["name"], body)
+	return r.allOrNone(func() (answer, error) { return r.aliasAction("add", r.vars["index"], r.vars["name"], body, true) })
 }
 
 func deleteAlias(r *request) (answer, error) {
-	return r.aliasAction("remove", r.vars["index"], r.vars["name"], nil)
+	return r.allOrNone(func() (answer, error) { return r.aliasAction("remove", r.vars["index"], r.vars["name"], nil, true) })
 }
 
-func (r *request) aliasAction(action, expr, names string, body object) (answer, error) {
+// allOrNone takes back what f has done to indices and aliases if it fails, as nodes do with a list of actions.
+func (r *request) allOrNone(f func() (answer, error)) (answer, error) {
+	store := &r.c.store
+	type before struct {
+		aliases map[string]object
+		version int
+	}
+	indices, version, kept := maps.Clone(store.indices), store.version, map[*index]before{}
+	for _, ix := range indices {
+		kept[ix] = before{maps.Clone(ix.aliases), ix.aliasesVersion}
+	}
+	a, err := f()
+	if err != nil {
+		store.indices, store.version = indices, version
+		for ix, b := range kept {
+			ix.aliases, ix.aliasesVersion = b.aliases, b.version
+		}
+	}
+	return a, err
+}
+
+func (r *request) aliasAction(action, expr, names string, body object, mustExist bool) (answer, error) {
 	indices, err := r.resolve(expr)
 	if err != nil {
 		return answer{}, err
@@ -569,7 +590,7 @@ func (r *request) aliasAction(action, expr, names string, body object) (answer, 
 				return answer{}, badRequest("x_content_parse_exception", "[1:1] [aliases] unknown field [%s]", action)
 			}
 		}
-		if !done {
+		if !done && mustExist {
 			return answer{}, &apiError{status: 404, typ: "aliases_not_found_exception", reason: "aliases [" + name + "] missing"}
 		}
 	}
@@ -577,7 +598,9 @@ func (r *request) aliasAction(action, expr, names string, body object) (answer, 
 	return answer{value: acknowledged}, nil
 }
 
-func updateAliases(r *request) (answer, error) {
+func updateAliases(r *request) (answer, error) { return r.allOrNone(r.updateAliases) }
+
+func (r *request) updateAliases() (answer, error) {
 	body, err := r.object()
 	if err != nil {
 		return answer{}, err
@@ -598,7 +621,7 @@ func updateAliases(r *request) (answer, error) {
 					settings = append(settings, m)
 				}
 			}
-			if _, err := r.aliasAction(action.key, strings.Join(indices, ","), strings.Join(names, ","), settings); err != nil {
+			if _, err := r.aliasAction(action.key, strings.Join(indices, ","), strings.Join(names, ","), settings, def.get("must_exist") != false); err != nil {
 				return answer{}, err
 			}
 		}

@@ -477,3 +477,38 @@ func TestSourceComesBackByteForByte(t *testing.T) {
 		}
 	}
 }
+
+// A list of actions on aliases is done whole or not at all.
+func TestAliasActionsAreAllOrNone(t *testing.T) {
+	_, c := start(t, estest.Options{})
+	for _, name := range []string{"/a", "/b", "/c"} {
+		c.do("PUT", name, "")
+	}
+	c.do("PUT", "/a/_alias/now", "")
+	state := func() string {
+		return c.do("GET", "/_alias", "").body + c.do("GET", "/_cluster/state/metadata", "").body
+	}
+	before := state()
+	f := func(status int, method, target, body string) {
+		t.Helper()
+		if r := c.do(method, target, body); r.status != status {
+			t.Errorf("%s %s: %d %s", target, body, r.status, r.body)
+		}
+		if after := state(); (after == before) != (status != 200) {
+			t.Errorf("%s %s: %s, before %s", target, body, after, before)
+		}
+		before = state()
+	}
+	const move = `{"remove":{"index":"a","alias":"now"}},{"add":{"index":"b","alias":"now"}}`
+	f(404, "POST", "/_aliases", `{"actions":[`+move+`,{"remove":{"index":"a","alias":"none","must_exist":true}}]}`)
+	f(404, "POST", "/_aliases", `{"actions":[`+move+`,{"remove":{"index":"none","alias":"now"}}]}`)
+	f(400, "POST", "/_aliases", `{"actions":[`+move+`,{"add":{"index":"b","alias":"c"}}]}`)
+	f(404, "POST", "/_aliases", `{"actions":[{"remove_index":{"index":"c"}},{"remove":{"index":"a","alias":"none"}}]}`)
+	f(404, "DELETE", "/a/_alias/now,none", "")
+	f(400, "PUT", "/b/_alias/c", "")
+	f(200, "POST", "/_aliases", `{"actions":[`+move+`,{"remove":{"index":"a","alias":"none","must_exist":false}}]}`)
+	if got := c.do("GET", "/_alias", "").body; !strings.Contains(got, `"a":{"aliases":{}}`) || !strings.Contains(got, `"b":{"aliases":{"now":{}}}`) {
+		t.Errorf("aliases are %s", got)
+	}
+	f(200, "POST", "/_aliases", `{"actions":[{"remove_index":{"index":"a"}},{"add":{"index":"c","alias":"a"}}]}`)
+}
