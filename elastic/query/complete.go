@@ -295,10 +295,38 @@ func allClusters(b []byte) bool {
 			successful = value
 		case "skipped", "partial", "failed", "running":
 			fine = fine && string(value) == "0"
+		case "details": // Elasticsearch only, since 8.10
+			_, all := eachMember(value, 0, func(_, cluster []byte) bool { return wholeCluster(cluster) })
+			fine = fine && all
+		default:
+			fine = false // nobody knows what it counts
 		}
 		return fine
 	})
 	return ok && isCount(total) && bytes.Equal(total, successful)
+}
+
+// wholeCluster judges what "_clusters" tells of one cluster. The counts beside it need not say that it lost shards.
+func wholeCluster(b []byte) bool {
+	var status []byte
+	fine := true
+	_, ok := eachMember(b, 0, func(name, value []byte) bool {
+		switch string(name) {
+		case "status":
+			fine = fine && status == nil
+			status = value
+		case "timed_out", "is_partial":
+			fine = fine && string(value) == "false"
+		case "_shards":
+			fine = fine && allShards(value)
+		case "failures":
+			fine = fine && string(value) == "[]"
+		default:
+			fine = fine && bytes.IndexByte(name, '\\') < 0 // or it may be one of them
+		}
+		return fine
+	})
+	return ok && string(status) == `"successful"`
 }
 
 func isCount(b []byte) bool { return len(b) > 0 && skipDigits(b, 0) == len(b) }

@@ -71,6 +71,27 @@ func TestCompleteBody(t *testing.T) {
 	search(fine+`,"_clusters":{"total":2,"successful":2,"skipped":0,"running":1}`, ReasonClusters)
 	search(fine+`,"_clusters":{"total":2,"successful":2,"skipped":0,"failed":1}`, ReasonClusters)
 	search(fine+`,"_clusters":{"total":2,"successful":1}`, ReasonClusters)
+	search(fine+`,"_clusters":{"total":2,"successful":2,"skipped":0,"unheard_of":1}`, ReasonClusters)
+	search(fine+`,"_clusters":{"total":2,"successful":2,"skipped":0,"details":[]}`, ReasonClusters)
+	details := func(one string, want Reason) {
+		t.Helper()
+		search(fine+`,"_clusters":{"total":2,"successful":2,"skipped":0,"running":0,"partial":0,"failed":0,"details":{"(local)":{"status":"successful"},"a":`+one+`}}`, want)
+	}
+	const three = `"_shards":{"total":3,"successful":3,"skipped":1,"failed":0}`
+	details(`{"status":"successful","indices":"i*","took":7,"timed_out":false,`+three+`}`, "")
+	details(`{"status":"successful","indices":"i*","took":7,"timed_out":false,"failures":[],`+three+`}`, "")
+	details(`{"status":"successful","timed_out":true,`+three+`}`, ReasonClusters)
+	details(`{"status":"successful","timed_out":false,"_shards":{"total":3,"successful":2,"skipped":0,"failed":1}}`, ReasonClusters)
+	details(`{"status":"successful","timed_out":false,"_shards":{"total":3,"successful":2,"skipped":0,"failed":0}}`, ReasonClusters)
+	details(`{"status":"successful","failures":[{"shard":0}],`+three+`}`, ReasonClusters)
+	details(`{"status":"successful","is_partial":true,`+three+`}`, ReasonClusters)
+	for _, status := range []string{"partial", "skipped", "failed", "running", ""} {
+		details(`{"status":"`+status+`","timed_out":false,`+three+`}`, ReasonClusters)
+	}
+	details(`{"timed_out":false,`+three+`}`, ReasonClusters)
+	details(`{"status":"successful","status":"partial"}`, ReasonClusters)
+	details(`{"status":"successful","timed\u005fout":true}`, ReasonClusters)
+	details(`"successful"`, ReasonClusters)
 	search(fine+`,"timed_out":false`, ReasonMalformed)
 	search(fine+`,"timed\u005fout":true`, ReasonMalformed)
 	f("search", false, `{"error":{"type":"x"},"status":404}`, ReasonError)
