@@ -35,6 +35,7 @@ type callers struct {
 	trusted  []netip.Prefix
 	identity fieldNames // of the fields that only trusted peers may send because they say who the caller is
 	claimed  fieldNames // of these, and of those that say where it came from
+	named    []byte     // the names of identity, as text
 	x, rfc   bool
 	via      []byte
 }
@@ -61,6 +62,16 @@ func (n *fieldNames) add(names ...string) {
 		}
 		n.first[name[0]], n.first[name[0]&^0x20] = true, true
 	}
+}
+
+// text returns the names in n in one order, each with what it stands for and an end that no name has.
+func (n *fieldNames) text() []byte {
+	list := slices.Clone(n.exact)
+	for _, p := range n.prefixes {
+		list = append(list, p+"*")
+	}
+	slices.Sort(list)
+	return []byte(strings.Join(slices.Compact(list), "\n"))
 }
 
 // has tells whether name is one of n.
@@ -91,6 +102,7 @@ func newCallers(c *EntryConfig) callers {
 	}
 	k.identity.add(c.IdentityFields...)
 	k.claimed.add(c.IdentityFields...)
+	k.named = k.identity.text()
 	if k.x || k.rfc { // what is written in one form must not be contradicted in the other
 		k.claimed.add("x-forwarded", "x-forwarded-*", "forwarded")
 	}
@@ -130,6 +142,15 @@ func (c *EntryConfig) Admit(x *Exchange, peer netip.Addr) {
 // Identifies tells whether a header field of that name, in any case, is one of the entry's identity_fields.
 func (x *Exchange) Identifies(name []byte) bool {
 	return x.callers != nil && x.callers.identity.has(name)
+}
+
+// IdentityFields returns the names of the entry's identity_fields in lower case, one a line, in order; nil if there is no entry. It
+// must not be changed.
+func (x *Exchange) IdentityFields() []byte {
+	if x.callers == nil {
+		return nil
+	}
+	return x.callers.named
 }
 
 // clientIP returns the caller's address as the proxies say it that stand between: from the peer on, the first that is not

@@ -64,17 +64,22 @@ func trust(networks ...string) func(*flows.EntryConfig) {
 // Caches ask an exchange which fields of its entry say who asks.
 func TestIdentifies(t *testing.T) {
 	var got []bool
+	named := ""
 	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) {
 		for _, name := range []string{"X-Who", "x-WHO-else", "x-team", "X-Team-Role", "X_Team_Role", "x-forwarded-for", "forwarded", "Via"} {
 			got = append(got, x.Identifies([]byte(name)))
 		}
-	}), func(c *flows.EntryConfig) { c.IdentityFields = conf.Strings{"x-who", "X-Team*"} })
+		named = string(x.IdentityFields())
+	}), func(c *flows.EntryConfig) { c.IdentityFields = conf.Strings{"x-who", "X-Team*", "X_Dept", "x-WHO"} })
 	g.Dial().Send("GET / HTTP/1.1\nHost: gw:8000\n\n").Answer()
 	want := []bool{true, false, true, true, true, false, false, false}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if (&flows.Exchange{}).Identifies([]byte("x-who")) {
+	if want := "x-dept\nx-team*\nx-who"; named != want {
+		t.Errorf("the names are %q, want %q", named, want)
+	}
+	if none := (&flows.Exchange{}); none.Identifies([]byte("x-who")) || none.IdentityFields() != nil {
 		t.Error("an exchange without an entry has identity fields")
 	}
 }

@@ -77,8 +77,13 @@ func hear(name []byte) hearing {
 	return hearIdentity
 }
 
-// Names tells fields by which a caller says who it is. The name may be in any case.
-type Names interface{ Identifies(name []byte) bool }
+// Names are the fields that an operator has named because callers say by them who they are.
+type Names interface {
+	// Identifies tells whether a field of that name, in any case, is one of them.
+	Identifies(name []byte) bool
+	// IdentityFields returns what tells these names from others. It is the same for the same names, and must not be changed.
+	IdentityFields() []byte
+}
 
 // hear returns what the field name of r, in lower case, means under the Keyer's options, and whether the options add it
 // to the key.

@@ -278,6 +278,7 @@ func (k *Keyer) appendRaw(dst []byte, s *state, r *Request) []byte {
 	dst = appendPart(dst, r.Type)
 	dst = appendPart(dst, r.RawQuery)
 	dst = appendPart(dst, r.Certificate)
+	dst = appendPart(dst, k.identityFields(r))
 	if k.options.ByAddress {
 		dst = appendPart(dst, r.Address)
 	}
@@ -340,6 +341,8 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 		return ReasonMethod
 	}
 	s.parts = append(s.parts, k.begin[:]...)
+	// What was stored while a field told nobody from others is not given when it does.
+	s.parts = appendPart(s.parts, k.identityFields(r))
 	s.parts = appendString(s.parts, r.API)
 	s.addPath(r.Index, v)
 	s.addPath(r.Type, v)
@@ -396,6 +399,14 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 		s.dropped = s.canon.Dropped(s.dropped)
 	}
 	return ""
+}
+
+// identityFields returns what tells the names of fields by which callers say who they are from others, where that matters.
+func (k *Keyer) identityFields(r *Request) []byte {
+	if r.Names == nil || k.options.Identity == Shared {
+		return nil
+	}
+	return r.Names.IdentityFields()
 }
 
 // addPath adds a part of the path, decoded once. Order and spelling stay: a,-b is not -b,a.

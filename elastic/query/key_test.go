@@ -298,6 +298,13 @@ func TestKeyIdentityOptions(t *testing.T) {
 	server1.Names, server2.Names = names("x-forwarded-server"), names("x-forwarded-server")
 	f(Options{}, server1, server2, false)
 	f(Options{Identity: Shared}, server1, server2, true)
+	// Who does not send the field is somebody else than who was not asked for it.
+	before, after := ask(`GET search logs`), ask(`GET search logs`)
+	before.Names, after.Names = names("x-tenant"), names("x-forwarded-server")
+	f(Options{}, before, after, false)
+	f(Options{}, before, ask(`GET search logs`), false)
+	f(Options{}, after, after, true)
+	f(Options{Identity: Shared}, before, after, true)
 	for _, name := range []string{"x-real-ip", "x-forwarded-for", "forwarded"} {
 		near, far := ask(`GET search logs`, name+": 10.0.0.1"), ask(`GET search logs`, name+": 10.0.0.2")
 		f(Options{}, near, far, true)
@@ -367,6 +374,8 @@ func TestPreferenceWithoutHits(t *testing.T) {
 type names string
 
 func (n names) Identifies(name []byte) bool { return strings.EqualFold(string(n), string(name)) }
+
+func (n names) IdentityFields() []byte { return []byte(n) }
 
 // What is a secret in a log says who asks.
 func TestHarmlessFieldsAreNoSecrets(t *testing.T) {
