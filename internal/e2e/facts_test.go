@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +89,125 @@ var facts = []fact{
 		searched := c.counters()
 		return fmt.Sprintf("sequence number +%d, refreshes +%d; after a search +%d", written[0]-before[0], written[1]-before[1], searched[1]-written[1])
 	}},
+	{"a search without hits again, on two shards", func(c *cacheTest) string { return c.ownCache(firstDay+hours/2*hour, firstDay+hours/2*hour) }},
+	{"that from a millisecond later on", func(c *cacheTest) string { return c.ownCache(firstDay+hours/2*hour, firstDay+hours/2*hour+1) }},
+	{"that, where it begins before all documents", func(c *cacheTest) string { return c.ownCache(firstDay-hour, firstDay-hour+1) }},
+	{"buckets of four ranges of whole hours", func(c *cacheTest) string {
+		return c.cutInFour(`{"avg":{"avg":{"field":"n"}},"p":{"percentiles":{"field":"n"}},"c":{"cardinality":{"field":"k"}},` +
+			`"k":{"terms":{"field":"k","size":3},"aggs":{"max":{"max":{"field":"n"}}}},"top":{"top_hits":{"size":2,"sort":["n"]}}}`)
+	}},
+	{"those with `derivative`", func(c *cacheTest) string {
+		return c.cutInFour(`{"avg":{"avg":{"field":"n"}},"d":{"derivative":{"buckets_path":"avg"}}}`)
+	}},
+	{"those with `cumulative_sum`", func(c *cacheTest) string {
+		return c.cutInFour(`{"avg":{"avg":{"field":"n"}},"s":{"cumulative_sum":{"buckets_path":"avg"}}}`)
+	}},
+	{"buckets by a date with one value", func(c *cacheTest) string { return c.counted("ts") }},
+	{"buckets by a date with several", func(c *cacheTest) string { return c.counted("several") }},
+}
+
+const (
+	hour     = 3_600_000                       // in milliseconds
+	firstDay = 1_750_000_000_000 / hour * hour // of the documents in cached-days
+	hours    = 48                              // over which they are spread
+)
+
+// days makes cached-days.
+func (c *cacheTest) days() {
+	c.Helper()
+	c.direct(http.MethodPut, "/cached-days", `{"settings":{"number_of_shards":2,"number_of_replicas":0},"mappings":{"properties":{`+
+		`"ts":{"type":"date"},"several":{"type":"date"},"k":{"type":"keyword"},"n":{"type":"long"}}}}`)
+	var lines strings.Builder
+	for n := range 600 {
+		ts := firstDay + n*7919%(hours*60)*60_000
+		fmt.Fprintf(&lines, `{"index":{}}%s{"ts":%d,"several":[%d,%d],"k":"k%d","n":%d}%[1]s`, "\n", ts, ts, ts+n%3*hour, n%5, n)
+	}
+	a, err := ask(c.Context(), c.gateway.client, http.MethodPost, c.cluster+"/cached-days/_bulk?refresh=true", lines.String())
+	if err != nil || a.status != http.StatusOK || strings.Contains(string(a.body), `"errors":true`) {
+		c.Fatalf("fill cached-days: %v %s", err, a.body)
+	}
+}
+
+// A slice is what a date_histogram by hours says of a range.
+type slice struct {
+	Hits struct {
+		Total struct{ Value int }
+	}
+	Aggregations struct {
+		H struct{ Buckets []json.RawMessage }
+	}
+}
+
+// slice asks for the hours of a range by a field, empty ones included, each with what sub says.
+func (c *cacheTest) slice(field string, from, to int, sub string) slice {
+	c.Helper()
+	_, text, _ := c.send(c.cluster, "/cached-days/_search", fmt.Sprintf(`{"size":0,"track_total_hits":true,"query":{"range":{%[1]q:{"gte":%d,"lt":%d,"format":"epoch_millis"}}},`+
+		`"aggs":{"h":{"date_histogram":{"field":%[1]q,"fixed_interval":"1h","extended_bounds":{"min":%[4]d,"max":%[5]d}},"aggs":%[6]s}}}`, field, from, to, from/hour*hour, to-1, sub))
+	var s slice
+	if err := json.Unmarshal([]byte(text), &s); err != nil || len(s.Aggregations.H.Buckets) == 0 {
+		c.Fatalf("%s: %v", text, err)
+	}
+	return s
+}
+
+// cutInFour compares the buckets of all hours with those of four parts of them.
+func (c *cacheTest) cutInFour(sub string) string {
+	whole := c.slice("ts", firstDay, firstDay+hours*hour, sub)
+	var parts slice
+	for from := 0; from < hours; from += hours / 4 {
+		part := c.slice("ts", firstDay+from*hour, firstDay+(from+hours/4)*hour, sub)
+		parts.Hits.Total.Value += part.Hits.Total.Value
+		parts.Aggregations.H.Buckets = append(parts.Aggregations.H.Buckets, part.Aggregations.H.Buckets...)
+	}
+	if !reflect.DeepEqual(parts, whole) {
+		return "others than of one range"
+	}
+	return "the same as of one range"
+}
+
+// counted compares how many documents are in buckets with how many are found.
+func (c *cacheTest) counted(field string) string {
+	s := c.slice(field, firstDay, firstDay+hours*hour, `{}`)
+	sum := 0
+	for _, raw := range s.Aggregations.H.Buckets {
+		var b struct {
+			Count int `json:"doc_count"`
+		}
+		if err := json.Unmarshal(raw, &b); err != nil {
+			c.Fatal(err)
+		}
+		sum += b.Count
+	}
+	return map[int]string{-1: "fewer documents in buckets than hits", 0: "as many documents in buckets as hits", 1: "more documents in buckets than hits"}[cmp.Compare(sum, s.Hits.Total.Value)]
+}
+
+// ownCache asks for all hours from one moment on, and then from another one on, and tells how many shards have taken the second
+// answer from the node's own cache.
+func (c *cacheTest) ownCache(first, second int) string {
+	hits := func() int {
+		a, err := ask(c.Context(), c.gateway.client, http.MethodGet, c.cluster+"/cached-days/_stats/request_cache", "")
+		if err != nil {
+			c.Fatal(err)
+		}
+		var s struct {
+			All struct {
+				Total struct {
+					Cache struct {
+						Hits int `json:"hit_count"`
+					} `json:"request_cache"`
+				}
+			} `json:"_all"`
+		}
+		if err := json.Unmarshal(a.body, &s); err != nil {
+			c.Fatal(err)
+		}
+		return s.All.Total.Cache.Hits
+	}
+	c.direct(http.MethodPost, "/cached-days/_cache/clear?request=true", "")
+	c.slice("ts", first, firstDay+2*hours*hour, `{}`)
+	before := hits()
+	c.slice("ts", second, firstDay+2*hours*hour, `{}`)
+	return fmt.Sprintf("%d from the node's cache", hits()-before)
 }
 
 // facts asks the cluster directly, and compares what it does with the page, in the column of its engine.
@@ -98,6 +219,7 @@ func (c *cacheTest) facts(engine string) {
 	for i, k := range []string{"1", "1.0", "1e0", "x", "y", "z"} {
 		c.direct(http.MethodPut, fmt.Sprintf("/cached-facts/_doc/%d?refresh=true", i), fmt.Sprintf(`{"k":%q,"a":%d,"b":%d,"n":%d}`, k, i%2, i%3, i))
 	}
+	c.days()
 	column := map[string]int{searchnode.Elasticsearch7: 2, searchnode.OpenSearch2: 3, searchnode.OpenSearch3: 4}[engine]
 	page, err := os.ReadFile("../../docs/compatibility.md")
 	if err != nil {
