@@ -34,6 +34,7 @@ func testCache(t *testing.T, cluster, engine string) {
 	t.Run("searches while writing", c.with((*cacheTest).race))
 	if engine != "" {
 		t.Run("facts", c.with(func(c *cacheTest) { c.facts(engine) }))
+		t.Run("rollover", c.with((*cacheTest).rollover))
 	}
 	t.Run("incomplete answers", c.with((*cacheTest).incomplete))
 	t.Run("several searches", c.with((*cacheTest).several))
@@ -312,9 +313,38 @@ func (c *cacheTest) recreate() {
 	c.direct(http.MethodDelete, "/cached-2/_doc/4?refresh=true", "")
 }
 
+// rollover is an alias that goes on to another index, around the gateway and through it: what is written there is found.
+func (c *cacheTest) rollover() {
+	const settings = `{"settings":{"number_of_shards":1,"number_of_replicas":0}`
+	const body = `{"size":0,"track_total_hits":true}`
+	c.direct(http.MethodPut, "/cached-roll-000001", settings+`,"aliases":{"cached-roll":{"is_write_index":true}}}`)
+	c.direct(http.MethodPut, "/cached-roll/_doc/1?refresh=true", `{}`)
+	outdated := func(context.Context) error {
+		_, want, _ := c.send(c.cluster, "/cached-roll/_search", body)
+		if _, got, status := c.send(c.gateway.url, "/cached-roll/_search", body); got != want {
+			return fmt.Errorf("%s: %s, want %s", status, got, want)
+		}
+		return nil
+	}
+	for id, base := range []string{c.cluster, c.gateway.url} {
+		if status := c.equal("/cached-roll/_search", body); !strings.HasPrefix(status, "weir; hit") {
+			c.Errorf("%s, want a hit", status)
+		}
+		must(c, c.gateway.client, http.MethodPost, base+"/cached-roll/_rollover", settings+`}`)
+		must(c, c.gateway.client, http.MethodPut, fmt.Sprintf("%s/cached-roll/_doc/%d?refresh=true", base, id+2), `{}`)
+		if base == c.cluster {
+			until(c, foreignBound, outdated)
+		} else if err := outdated(c.Context()); err != nil {
+			c.Error(err)
+		}
+	}
+}
+
+// foreignBound is in what time changes around the gateway are seen: twice the interval of polls, and what this machine may take for it.
+const foreignBound = 2*time.Second + 5*time.Second
+
 // foreign changes are seen although the cache keeps the cluster from being searched, within the bound that is published.
 func (c *cacheTest) foreign() {
-	const bound = 2*time.Second + 5*time.Second // twice the interval of polls, and what this machine may take for it
 	const body = `{"size":0,"track_total_hits":true}`
 	for _, change := range []struct{ method, target, body string }{
 		{http.MethodPut, "/cached-1/_doc/200", `{"a":1}`}, // without refresh: the default one, as nobody searches
@@ -328,7 +358,7 @@ func (c *cacheTest) foreign() {
 			c.recreate()
 		}
 		changed := time.Now()
-		until(c, bound, func(context.Context) error {
+		until(c, foreignBound, func(context.Context) error {
 			_, now, status := c.send(c.gateway.url, "/cached/_search", body)
 			outdated := now == before
 			if change.method != http.MethodPut { // whoever asks the cluster wakes an index that nobody searches
