@@ -33,7 +33,9 @@ func testCache(t *testing.T, cluster, engine string) {
 	t.Run("many at once", c.with((*cacheTest).stampede))
 	t.Run("searches while writing", c.with((*cacheTest).race))
 	if engine != "" {
+		c.days()
 		t.Run("facts", c.with(func(c *cacheTest) { c.facts(engine) }))
+		t.Run("first caller leaves", c.with((*cacheTest).leaderLeaves))
 		t.Run("rollover", c.with((*cacheTest).rollover))
 	}
 	t.Run("incomplete answers", c.with((*cacheTest).incomplete))

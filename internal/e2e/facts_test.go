@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -219,7 +221,6 @@ func (c *cacheTest) facts(engine string) {
 	for i, k := range []string{"1", "1.0", "1e0", "x", "y", "z"} {
 		c.direct(http.MethodPut, fmt.Sprintf("/cached-facts/_doc/%d?refresh=true", i), fmt.Sprintf(`{"k":%q,"a":%d,"b":%d,"n":%d}`, k, i%2, i%3, i))
 	}
-	c.days()
 	column := map[string]int{searchnode.Elasticsearch7: 2, searchnode.OpenSearch2: 3, searchnode.OpenSearch3: 4}[engine]
 	page, err := os.ReadFile("../../docs/compatibility.md")
 	if err != nil {
@@ -337,6 +338,60 @@ func (c *cacheTest) stampede() {
 			c.Errorf("a node was asked %d times for the same", asked)
 		}
 	}
+}
+
+// leaderLeaves is many callers with a long search, of whom the first leaves while the others wait for its answer: a node is not asked
+// again for them.
+func (c *cacheTest) leaderLeaves() {
+	const callers = 20
+	left := 0
+	for round := range 3 {
+		body := fmt.Sprintf(`{"size":0,"aggs":{"h":{"date_histogram":{"field":"ts","fixed_interval":"%ds"},"aggs":{"p":{"percentiles":{"field":"n"}}}}}}`, 15+round)
+		ctx, leave := context.WithCancel(c.Context())
+		defer leave()
+		leader := make(chan error, 1)
+		go func() {
+			_, err := ask(ctx, c.gateway.client, http.MethodPost, c.gateway.url+"/cached-days/_search", body)
+			leader <- err
+		}()
+		c.counts("weir_cache_flights")
+		var wg sync.WaitGroup
+		answers := make([]answer, callers)
+		for i := range callers {
+			wg.Go(func() {
+				var err error
+				if answers[i], err = ask(c.Context(), c.gateway.client, http.MethodPost, c.gateway.url+"/cached-days/_search", body); err != nil {
+					c.Error(err)
+				}
+			})
+		}
+		c.counts("weir_cache_waiting_requests")
+		leave()
+		if <-leader != nil {
+			left++
+		}
+		wg.Wait()
+		for _, a := range answers {
+			status := a.header.Get("Cache-Status")
+			if a.status != http.StatusOK || !strings.HasPrefix(status, "weir; hit") && status != "weir; fwd=miss; collapsed" || !bytes.Equal(a.body, answers[0].body) {
+				c.Errorf("%d %s, %d bytes, another got %d", a.status, status, len(a.body), len(answers[0].body))
+			}
+		}
+	}
+	if left == 0 {
+		c.Error("no search took so long that its first caller could leave")
+	}
+}
+
+// counts waits until a gauge of the gateway is above 0.
+func (c *cacheTest) counts(gauge string) {
+	c.Helper()
+	until(c, 10*time.Second, func(context.Context) error {
+		if c.gateway.metrics().sum(gauge) == 0 {
+			return fmt.Errorf("%s is 0", gauge)
+		}
+		return nil
+	})
 }
 
 // race is searches while documents are written through the gateway: what is found is never older than the last write that was
