@@ -141,16 +141,14 @@ func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *settings)
 		read = x.Request.Body.Len()
 		known = read >= 0
 	}
-	e.raw(`,"http":{"version":"1.`)
 	if x.Request.HTTP10 {
-		e.raw(`0"`)
+		e.raw(`,"http":{"version":"1.0","request":{"method":`)
 	} else {
-		e.raw(`1"`)
+		e.raw(`,"http":{"version":"1.1","request":{"method":`)
 	}
-	e.raw(`,"request":{"method":`)
 	e.text(x.Request.Method)
 	if known {
-		e.number("bytes", int64(head.size)+read)
+		e.number(`,"bytes":`, int64(head.size)+read)
 		e.raw(`,"body":{"bytes":`)
 		e.int(read)
 		if content := e.bodyOf(&x.Request.Body, int64(c.RequestBody), head.coding, x.Call(), c.hide); content != nil {
@@ -162,7 +160,7 @@ func (e *encoder) http(x *flows.Exchange, head *fields, status int, c *settings)
 	e.raw(`},"response":{"status_code":`)
 	e.int(int64(status))
 	if x.Tracing {
-		e.number("bytes", x.ResponseBytes)
+		e.number(`,"bytes":`, x.ResponseBytes)
 	}
 	coding := x.Response.Header.Get("content-encoding")
 	if content := e.bodyOf(&x.Response.Body, int64(c.ResponseBody), coding, x.Call(), c.hide); content != nil {
@@ -248,7 +246,7 @@ func (e *encoder) client(x *flows.Exchange, head *fields) {
 		e.ip[1] = len(e.buf)
 		e.raw(`"`)
 		if r.Peer.Addr() == ip {
-			e.number("port", int64(r.Peer.Port()))
+			e.number(`,"port":`, int64(r.Peer.Port()))
 		}
 		e.raw(`}`)
 	}
@@ -279,7 +277,7 @@ func (e *encoder) elasticsearch(call *api.Call, opaqueID []byte) {
 	e.raw(`,"elasticsearch":{"class":"`)
 	e.raw(call.Class.String())
 	e.raw(`"`)
-	e.string("api", call.Name)
+	e.string(`,"api":`, call.Name)
 	if len(call.Index) > 0 {
 		e.scratch = api.DecodeSegment(e.scratch[:0], call.Index)
 		e.raw(`,"index":[`)
@@ -312,20 +310,20 @@ func (e *encoder) weir(x *flows.Exchange, head *fields, c *settings, share float
 	e.raw(`,"weir":{"outcome":"`)
 	e.raw(t.Outcome.String())
 	e.raw(`"`)
-	e.string("entry", x.Entry)
-	e.string("flow", t.Flow)
-	e.string("limit", t.Limit)
+	e.string(`,"entry":`, x.Entry)
+	e.string(`,"flow":`, t.Flow)
+	e.string(`,"limit":`, t.Limit)
 	if len(t.Cache) > 0 {
 		e.raw(`,"cache":`)
 		e.text(t.Cache)
 		if t.Outcome == flows.Hit || t.Outcome == flows.Shared {
-			e.number("hit", 1)
+			e.raw(`,"hit":1`)
 		} else {
-			e.number("hit", 0)
+			e.raw(`,"hit":0`)
 		}
 	}
 	if x.Tracing {
-		e.number("write", int64(x.WriteTime))
+		e.number(`,"write":`, int64(x.WriteTime))
 	}
 	e.caller(&x.Request, head)
 	if c.Shapes {
@@ -345,12 +343,12 @@ func (e *encoder) weir(x *flows.Exchange, head *fields, c *settings, share float
 	if t.Attempts > 0 {
 		e.raw(`,"upstream":{"attempts":`)
 		e.int(int64(t.Attempts))
-		e.string("cluster", t.Cluster)
-		e.string("node", t.Node)
-		e.number("queue", int64(t.Queued))
-		e.number("connect", int64(t.Connect))
-		e.number("first_byte", int64(t.FirstByte))
-		e.number("total", int64(t.Upstream))
+		e.string(`,"cluster":`, t.Cluster)
+		e.string(`,"node":`, t.Node)
+		e.number(`,"queue":`, int64(t.Queued))
+		e.number(`,"connect":`, int64(t.Connect))
+		e.number(`,"first_byte":`, int64(t.FirstByte))
+		e.number(`,"total":`, int64(t.Upstream))
 		e.raw(`}`)
 	}
 	e.raw(`}`)
@@ -379,22 +377,18 @@ func (e *encoder) raw(s string) { e.buf = append(e.buf, s...) }
 
 func (e *encoder) int(n int64) { e.buf = strconv.AppendInt(e.buf, n, 10) }
 
-// number writes a member behind others.
-func (e *encoder) number(name string, n int64) {
-	e.raw(`,"`)
-	e.raw(name)
-	e.raw(`":`)
+// number writes a member. before is what stands before its value, so that it is copied at once.
+func (e *encoder) number(before string, n int64) {
+	e.raw(before)
 	e.int(n)
 }
 
-// string writes a member behind others, unless it is empty.
-func (e *encoder) string(name, s string) {
+// string writes a member like number, unless it is empty.
+func (e *encoder) string(before, s string) {
 	if s == "" {
 		return
 	}
-	e.raw(`,"`)
-	e.raw(name)
-	e.raw(`":`)
+	e.raw(before)
 	e.text(bytesOf(s))
 }
 
