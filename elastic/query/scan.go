@@ -248,8 +248,13 @@ var timeUnits = [...]struct {
 	name string
 	unit time.Duration
 }{
-	{"ms", time.Millisecond}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour},
-	{"micros", time.Microsecond}, {"nanos", time.Nanosecond},
+	{"ms", time.Millisecond},
+	{"s", time.Second},
+	{"m", time.Minute},
+	{"h", time.Hour},
+	{"d", 24 * time.Hour},
+	{"micros", time.Microsecond},
+	{"nanos", time.Nanosecond},
 }
 
 // durationOf reads a time value as Elasticsearch does: digits and a unit, or -1, which is none, or 0. It returns false for
