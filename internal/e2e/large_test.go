@@ -85,10 +85,10 @@ const restingLimit = 64 << 20
 // more every two minutes when there is little to do, so it is told to.
 func awaitLittleMemory(t *testing.T, g *gateway) {
 	t.Helper()
-	if n := g.metrics().sum("weir_body_budget_used_bytes"); n != 0 {
-		t.Errorf("%v bytes of the budget are still taken", n)
-	}
 	until(t, 30*time.Second, func(ctx context.Context) error {
+		if n := g.metrics().sum("weir_body_budget_used_bytes"); n != 0 { // a client has its answer before the gateway has done with the body
+			return fmt.Errorf("%v bytes of the budget are still taken", n)
+		}
 		if _, err := g.ask(ctx, http.MethodGet, g.adminURL+"/debug/pprof/heap?gc=1", ""); err != nil {
 			return err
 		}
