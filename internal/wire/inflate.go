@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
-	"compress/zlib"
 	"errors"
 	"io"
+
+	"github.com/klauspost/compress/zlib" // that of the standard library allocates with each use
 )
 
 // ErrContentCoding says that a content coding is none that an Inflater knows.
