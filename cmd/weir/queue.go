@@ -191,6 +191,9 @@ func printRecords(out io.Writer, folders []disk.Folder, most int) error {
 	w := bufio.NewWriter(out)
 	left := int64(0)
 	for _, f := range folders {
+		if most == 0 {
+			break
+		}
 		n, err := f.Walk(func(b queue.Block) bool {
 			for r := range b.Records() {
 				if most == 0 {
