@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -138,7 +139,9 @@ func (k *Cluster) try(m *member, r *Call, target []byte, resp *transport.Respons
 	}
 	r.Target = target
 	if len(n.base) > 0 && string(target) != "*" { // OPTIONS * is about the node itself
-		if leavesBase(target) {
+		path, _, _ := bytes.Cut(target, question)
+		r.scratch = api.DecodeSegment(r.scratch[:0], path)
+		if leavesBase(r.scratch) {
 			m.Done(r.Class, balance.Ignored, 0, "")
 			return stop, errLeavesBase
 		}
