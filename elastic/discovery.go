@@ -336,8 +336,12 @@ func (k *Cluster) checkAll() {
 	}
 	members := k.picker.Members()
 	for _, m := range members {
-		if m.Node.pool.Stats().Unasked > 0 {
+		s := m.Node.pool.Stats()
+		if s.Unasked > 0 {
 			k.warnOnce("unasked "+m.Name, "node sends more than it is asked for; it gets a connection for each exchange while it does", "node", m.Name)
+		}
+		if s.WarningsDropped > 0 {
+			k.warnOnce("warnings "+m.Name, "node answers with more Warning fields than there is room for; some are left out", "node", m.Name)
 		}
 	}
 	results := make(chan result)

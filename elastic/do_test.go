@@ -151,6 +151,35 @@ func TestNodeThatSaysTooMuchIsNamed(t *testing.T) {
 	}
 }
 
+// TestNodeWithTooManyWarningsIsNamed has a node warn at such length that not all of it passes (elastic/elasticsearch#28301): that is
+// counted and said once.
+func TestNodeWithTooManyWarningsIsNamed(t *testing.T) {
+	bubble(t, 1, ", discovery: {enabled: false}", nil, func(t *testing.T, es *estest.Cluster, k *Cluster, logs *logBuffer) {
+		const many = 4000
+		es.Inject(estest.Fault{Path: "/_search", Header: estest.Warnings(many)})
+		es.Inject(estest.Fault{Path: "/_count", Header: estest.Warnings(400)})
+		f := func(path string, lost bool) {
+			t.Helper()
+			before := k.picker.Members()[0].Node.pool.Stats().WarningsDropped
+			resp := &transport.Response{}
+			if err := k.Do(call("POST", path, "{}"), resp); err != nil || resp.Status != 200 {
+				t.Fatalf("%s: %d, %v", path, resp.Status, err)
+			}
+			k.checkAll()
+			dropped := k.picker.Members()[0].Node.pool.Stats().WarningsDropped - before
+			if dropped > 0 != lost || lost && int(dropped)+resp.Header.Count("warning") != many {
+				t.Errorf("%s: %d lines came, %d were left out", path, resp.Header.Count("warning"), dropped)
+			}
+			if said := strings.Count(logs.String(), "more Warning fields than there is room for"); said > 1 || said == 1 != lost {
+				t.Errorf("%s: said %d times:\n%s", path, said, logs)
+			}
+		}
+		f("/_count", false)
+		f("/_search", true)
+		f("/_search", true)
+	})
+}
+
 // TestClosedBodyLeavesTheNextExchangeAlone closes the body of an exchange a second time when its Response already holds
 // the answer of the next one, as whoever pools Responses may do.
 func TestClosedBodyLeavesTheNextExchangeAlone(t *testing.T) {

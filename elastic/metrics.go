@@ -24,6 +24,7 @@ type clusterMetrics struct {
 	waiting  *obs.FuncVec
 	dials    *obs.FuncVec
 	unasked  *obs.FuncVec
+	warnings *obs.FuncVec
 	nodes    *obs.FuncVec
 	queued   *obs.FuncVec
 	panic    *obs.FuncVec
@@ -73,6 +74,8 @@ func newClusterMetrics(m *obs.Metrics, cluster, pool string) (*clusterMetrics, e
 		dials: m.CounterFunc("weir_upstream_dials_total", "Connections opened to a node, attempts that failed included.", "cluster", "pool", "node"),
 		unasked: m.CounterFunc("weir_upstream_unasked_total", "Times that a node sent something on a connection that nobody had asked for. "+
 			"For a minute after each it gets a connection for every exchange.", "cluster", "pool", "node"),
+		warnings: m.CounterFunc("weir_upstream_warnings_dropped_total", "Warning fields left out of answers of a node whose fields were over the limit.",
+			"cluster", "pool", "node"),
 		waiting: m.GaugeFunc("weir_upstream_waiting", "Exchanges that wait for a connection to a node.", "cluster", "pool", "node"),
 	}
 	return cm, m.Err()
@@ -90,6 +93,7 @@ func (cm *clusterMetrics) node(n *node) *nodeMetrics {
 		cm.waiting.Set(func() float64 { return float64(n.pool.Stats().Waiting) }, cm.cluster, cm.pool, n.name),
 		cm.dials.Set(func() float64 { return float64(n.pool.Stats().Dials) }, cm.cluster, cm.pool, n.name),
 		cm.unasked.Set(func() float64 { return float64(n.pool.Stats().Unasked) }, cm.cluster, cm.pool, n.name),
+		cm.warnings.Set(func() float64 { return float64(n.pool.Stats().WarningsDropped) }, cm.cluster, cm.pool, n.name),
 	}
 	return nm
 }
