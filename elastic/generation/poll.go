@@ -32,7 +32,7 @@ type token [sha256.Size]byte
 
 // metadata is what is known of an index.
 type metadata struct {
-	versions string // of its mapping, settings and aliases
+	versions string // of its mapping, settings and aliases, and the copies of its shards that count
 	piped    bool   // documents go through an ingest pipeline, which may put them into another index
 }
 
@@ -190,7 +190,9 @@ const statsFilter = "_shards.failed,indices.*.uuid,indices.*.shards.*.routing.no
 
 // stats is what is read of _stats. A shard that nobody searches stops to refresh (index.search.idle.after), so that the number
 // of refreshes alone would stand still while documents come in; and a write is not seen by searches until a refresh, so that
-// the sequence number alone does not do either. Each copy refreshes by itself, so all are looked at.
+// the sequence number alone does not do either. Each copy refreshes by itself, so all are looked at. What a copy that is opened
+// again has found in its log is visible to searches, and its refreshes are counted from the same number as ever: which process
+// has it, and how often the shard has begun anew, are part of the token too.
 type stats struct {
 	Shards struct {
 		Failed *int `json:"failed"`
@@ -231,7 +233,7 @@ func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (_ token, _
 		return token{}, nil, false, errIncomplete
 	}
 	t.mu.Lock()
-	known, filters := t.known, t.filters
+	known, filters, processes := t.known, t.filters, t.processes
 	t.mu.Unlock()
 	h := sha256.New()
 	for _, alias := range slices.Sorted(maps.Keys(filters)) {
@@ -255,7 +257,7 @@ func (t *Tracker) read(ctx context.Context, client Client, s *Scope) (_ token, _
 				if c.SeqNo.Max == nil || c.Refresh.External == nil {
 					return token{}, nil, false, errIncomplete
 				}
-				copies = append(copies, fmt.Sprintf("%q %d %d", c.Routing.Node, *c.SeqNo.Max, *c.Refresh.External))
+				copies = append(copies, fmt.Sprintf("%q %q %d %d", c.Routing.Node, processes[c.Routing.Node], *c.SeqNo.Max, *c.Refresh.External))
 			}
 			slices.Sort(copies)
 			fmt.Fprintf(h, "%q %q\n", number, copies)
@@ -269,8 +271,8 @@ func sum(h hash.Hash) (out token) {
 	return out
 }
 
-// look learns which indices there are, the versions of their mappings, settings and aliases, the data streams, and the filters
-// of aliases, when the version of the cluster's state says that something changed.
+// look learns which indices there are, the versions of their mappings, settings and aliases, the data streams, the filters of
+// aliases, and which nodes were started again, when the version of the cluster's state says that something changed.
 func (t *Tracker) look(ctx context.Context, client Client) error {
 	var version struct {
 		Version *int64 `json:"version"`
@@ -295,6 +297,8 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 				Mapping  int64 `json:"mapping_version"`
 				Settings int64 `json:"settings_version"`
 				Aliases  int64 `json:"aliases_version"`
+				Terms    any   `json:"primary_terms"`
+				Copies   any   `json:"in_sync_allocations"`
 				Set      struct {
 					Index struct {
 						Pipeline string `json:"default_pipeline"`
@@ -303,10 +307,14 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 			} `json:"indices"`
 			DataStreams any `json:"data_stream"`
 		} `json:"metadata"`
+		Nodes map[string]struct {
+			Process string `json:"ephemeral_id"`
+		} `json:"nodes"`
 	}
 	const filter = "metadata.indices.*.mapping_version,metadata.indices.*.settings_version,metadata.indices.*.aliases_version," +
+		"metadata.indices.*.primary_terms,metadata.indices.*.in_sync_allocations,nodes.*.ephemeral_id," +
 		"metadata.indices.*.settings.index.default_pipeline,metadata.data_stream" // a final pipeline must not change the index
-	if err := get(ctx, client, "/_cluster/state/metadata?filter_path="+filter, &meta); err != nil {
+	if err := get(ctx, client, "/_cluster/state/metadata,nodes?filter_path="+filter, &meta); err != nil {
 		return err
 	}
 	known := make(map[string]metadata, len(meta.Metadata.Indices))
@@ -314,11 +322,15 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 	for _, name := range slices.Sorted(maps.Keys(meta.Metadata.Indices)) {
 		ix := meta.Metadata.Indices[name]
 		pipeline := ix.Set.Index.Pipeline
-		known[name] = metadata{fmt.Sprint(ix.Mapping, " ", ix.Settings, " ", ix.Aliases), pipeline != "" && pipeline != "_none"}
+		known[name] = metadata{fmt.Sprint(ix.Mapping, " ", ix.Settings, " ", ix.Aliases, " ", ix.Terms, " ", ix.Copies), pipeline != "" && pipeline != "_none"}
 		fmt.Fprintf(shape, "%q %d\n", name, ix.Aliases)
 	}
 	if err := json.NewEncoder(shape).Encode(meta.Metadata.DataStreams); err != nil {
 		return fmt.Errorf("read the data streams: %w", err)
+	}
+	processes := make(map[string]string, len(meta.Nodes))
+	for id, n := range meta.Nodes {
+		processes[id] = n.Process
 	}
 	var aliased map[string]struct {
 		Aliases map[string]struct {
@@ -344,7 +356,7 @@ func (t *Tracker) look(ctx context.Context, client Client) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known, t.filters, t.state = known, filters, state
+	t.known, t.filters, t.processes, t.state = known, filters, processes, state
 	clear(t.byName)
 	if now := sum(shape); now != t.shape {
 		t.shape = now

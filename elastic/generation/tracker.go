@@ -59,16 +59,17 @@ type Tracker struct {
 	cancel  context.CancelFunc
 	ended   chan struct{}
 
-	mu      sync.Mutex // guards the fields below, and those of scopes that say so
-	clients []Client
-	scopes  map[scopeKey]*Scope
-	byName  map[string][]*Scope    // whom a change of an index concerns; emptied when that may have changed
-	known   map[string]metadata    // of concrete indices; nil when unknown
-	filters map[string]aliasFilter // of aliases that have one
-	state   string                 // version of the cluster state that known is from
-	shape   token                  // digest of what expressions stood for in that state
-	shaped  uint64                 // changes seen of what expressions may stand for
-	unseen  int64                  // until when the last write that was seen without a refresh may be invisible to searches
+	mu        sync.Mutex // guards the fields below, and those of scopes that say so
+	clients   []Client
+	scopes    map[scopeKey]*Scope
+	byName    map[string][]*Scope    // whom a change of an index concerns; emptied when that may have changed
+	known     map[string]metadata    // of concrete indices; nil when unknown
+	filters   map[string]aliasFilter // of aliases that have one
+	processes map[string]string      // of nodes by id: each start of a node has another
+	state     string                 // version of the cluster state that known is from
+	shape     token                  // digest of what expressions stood for in that state
+	shaped    uint64                 // changes seen of what expressions may stand for
+	unseen    int64                  // until when the last write that was seen without a refresh may be invisible to searches
 }
 
 type metrics struct {

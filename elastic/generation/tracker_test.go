@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,6 +206,54 @@ func TestPollsFromBeforeAWriteProveNothingAfterIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// scripted answers polls of one index whose counters stand still, with what the cluster's state says of its node and copies.
+type scripted struct{ state atomic.Pointer[string] }
+
+// Perform implements Client.
+func (c *scripted) Perform(req *http.Request) (*http.Response, error) {
+	state := *c.state.Load()
+	w := httptest.NewRecorder()
+	switch req.URL.Path {
+	case "/_cluster/state/version":
+		fmt.Fprintf(w, `{"version":%d,"state_uuid":"s"}`, len(state))
+	case "/_cluster/state/metadata,nodes":
+		fmt.Fprint(w, state)
+	case "/_alias":
+		fmt.Fprint(w, `{}`)
+	default:
+		fmt.Fprint(w, `{"_shards":{"failed":0},"indices":{"a":{"uuid":"u","shards":{"0":[{"routing":{"node":"n"},"seq_no":{"max_seq_no":1},"refresh":{"external_total":2}}]}}}}`)
+	}
+	return w.Result(), nil
+}
+
+// A shard that is opened again shows what it had not shown yet, with the counters of before.
+func TestCountersThatBeginAnewWhereTheyWere(t *testing.T) {
+	f := func(node, terms, copies string, want bool) {
+		t.Helper()
+		simtime.Test(t, func(t *testing.T) {
+			state := func(node, terms, copies string) *string {
+				s := fmt.Sprintf(`{"metadata":{"indices":{"a":{"primary_terms":{"0":%s},"in_sync_allocations":{"0":[%s]}}}},"nodes":{"n":{"ephemeral_id":%q}}}`, terms, copies, node)
+				return &s
+			}
+			c := &scripted{}
+			c.state.Store(state("p", "1", `"c"`))
+			r := &rig{t: t, tracker: New(Options{Cluster: "c", Metrics: obs.NewMetrics(), Logger: slog.New(slog.DiscardHandler)})}
+			defer r.tracker.Close()
+			defer r.tracker.Use(c)()
+			s := r.proven("a")
+			c.state.Store(state(node, terms, copies))
+			wait(2 * every)
+			if got := s.Changed(); got != want {
+				t.Errorf("%s %s %s: changed is %v, want %v", node, terms, copies, got, want)
+			}
+		})
+	}
+	f("p", "1", `"c"`, false)
+	f("other", "1", `"c"`, true)
+	f("p", "12", `"c"`, true)
+	f("p", "1", `"c","d"`, true)
 }
 
 // What is found between a write and the refresh that shows it is outdated by the refresh.

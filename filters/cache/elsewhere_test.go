@@ -24,7 +24,7 @@ func (known) Perform(req *http.Request) (*http.Response, error) {
 	switch req.URL.Path {
 	case "/_cluster/state/version":
 		fmt.Fprint(w, `{"version":1,"state_uuid":"s"}`)
-	case "/_cluster/state/metadata":
+	case "/_cluster/state/metadata,nodes":
 		fmt.Fprint(w, `{"metadata":{"indices":{"i":{},"users":{}}}}`)
 	case "/_alias":
 		fmt.Fprint(w, `{}`)
