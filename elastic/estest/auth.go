@@ -49,6 +49,8 @@ func (c *Cluster) authenticate(r *request) error {
 		r.user = userOf(users, name, secret)
 	case strings.EqualFold(scheme, "apikey"):
 		r.user = keyOf(users, name, secret)
+	case strings.EqualFold(scheme, "bearer"):
+		name, r.user = "", tokenOf(users, credentials)
 	}
 	if r.user == nil {
 		return &apiError{
@@ -90,6 +92,17 @@ func keyOf(users []User, id, secret string) *User {
 	return nil
 }
 
+// tokenOf returns the user of a bearer token, or nil.
+func tokenOf(users []User, token string) *User {
+	for _, u := range users {
+		if slices.Contains(u.Tokens, token) {
+			u.token = token
+			return &u
+		}
+	}
+	return nil
+}
+
 // runAs makes the caller another user, if the request says so and the caller may.
 func (r *request) runAs(users []User) error {
 	name := r.Header.Get("es-security-runas-user")
@@ -98,8 +111,9 @@ func (r *request) runAs(users []User) error {
 	}
 	if slices.Contains(r.user.RunAs, name) {
 		for i := range users {
-			if users[i].Name == name {
-				r.user = &users[i]
+			if u := users[i]; u.Name == name {
+				u.agent, u.key, u.token = r.user.Name, r.user.key, r.user.token
+				r.user = &u
 				return nil
 			}
 		}
@@ -117,21 +131,62 @@ func authenticate(r *request) (answer, error) {
 	if r.user == nil {
 		return answer{}, r.noHandler()
 	}
-	roles := []any{}
-	for _, role := range r.user.Roles {
-		roles = append(roles, role)
+	kind, realm := "realm", object{{"name", "default_native"}, {"type", "native"}}
+	switch {
+	case r.user.key != "":
+		kind, realm = "api_key", object{{"name", "_es_api_key"}, {"type", "_es_api_key"}}
+	case strings.Count(r.user.token, ".") == 2:
+		realm = object{{"name", "jwt1"}, {"type", "jwt"}}
+	case r.user.token != "":
+		kind = "token"
+	}
+	lookup := realm
+	if r.user.agent != "" {
+		lookup = object{{"name", "default_native"}, {"type", "native"}}
 	}
 	return answer{value: object{
 		{"username", r.user.Name},
-		{"roles", roles},
+		{"roles", list(r.user.Roles)},
 		{"full_name", nil},
 		{"email", nil},
 		{"metadata", object{}},
 		{"enabled", true},
-		{"authentication_realm", object{{"name", "default_native"}, {"type", "native"}}},
-		{"lookup_realm", object{{"name", "default_native"}, {"type", "native"}}},
-		{"authentication_type", "realm"},
+		{"authentication_realm", realm},
+		{"lookup_realm", lookup},
+		{"authentication_type", kind},
 	}}, nil
+}
+
+// authinfo is authenticate of OpenSearch's security plug-in.
+func authinfo(r *request) (answer, error) {
+	if r.user == nil {
+		return answer{}, r.noHandler()
+	}
+	attributes := []any{}
+	if strings.Count(r.user.token, ".") == 2 {
+		attributes = []any{"attr.jwt.sub", "attr.jwt.exp"}
+	}
+	return answer{value: object{
+		{"user", fmt.Sprintf("User [name=%s, backend_roles=[], requestedTenant=null]", r.user.Name)},
+		{"user_name", r.user.Name},
+		{"user_requested_tenant", nil},
+		{"remote_address", "127.0.0.1:40000"},
+		{"backend_roles", []any{}},
+		{"custom_attribute_names", attributes},
+		{"roles", list(r.user.Roles)},
+		{"tenants", object{{r.user.Name, true}}},
+		{"principal", nil},
+		{"peer_certificates", "0"},
+		{"sso_logout_url", nil},
+	}}, nil
+}
+
+func list(names []string) []any {
+	all := []any{}
+	for _, name := range names {
+		all = append(all, name)
+	}
+	return all
 }
 
 // userFilter returns what limits the documents that the caller sees in an index, or nil.

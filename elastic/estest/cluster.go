@@ -61,10 +61,14 @@ type User struct {
 	Filter string
 	// Keys are the user's API keys.
 	Keys []Key
+	// Tokens are bearer tokens of the user. What has the form of a JWT comes from a realm; Elasticsearch gave out others.
+	Tokens []string
 	// RunAs are the names of users as whom the user may act, by es-security-runas-user.
 	RunAs []string
 
-	key string // by which the user came
+	key   string // by which the user came
+	token string // likewise
+	agent string // who runs as the user
 }
 
 // A Key is an API key: who has it is its user, with rights that are as narrow as the user's and its own together.
