@@ -29,6 +29,9 @@ const (
 	// Shared gives an answer to everybody. It is right only where no index has document or field level security and
 	// everybody who reaches the gateway may read all that is searched.
 	Shared
+	// PerPrincipal is PerCredential, but leaves it to the caller of Key to say for whom Authorization stands: see
+	// Verdict.Nameable.
+	PerPrincipal
 )
 
 // A PreferenceMode says what a custom ?preference does to the key. Those that begin with "_" are always kept.
@@ -123,6 +126,9 @@ type Verdict struct {
 	// Caller tells callers apart by what says who they are, under Options.Secret. It is zero if nothing does, or if it does not
 	// matter because everybody shares answers.
 	Caller [16]byte
+	// Nameable tells, under PerPrincipal, that Authorization is not in the key. Whoever uses that must add Caller, or the
+	// Principal as whom the cluster knows that caller.
+	Nameable bool
 	// MaxAge bounds the age of a stored answer. It is below 0 when the request sets no bound.
 	MaxAge time.Duration
 	// Dropped identifies what is not in the key because it changes no complete answer. It may change a failure: give
@@ -146,7 +152,7 @@ type Keyer struct {
 
 // NewKeyer checks the options and returns a Keyer.
 func NewKeyer(o Options) (*Keyer, error) {
-	if o.Identity > Shared {
+	if o.Identity > PerPrincipal {
 		return nil, fmt.Errorf("identity mode %d: unknown", o.Identity)
 	}
 	if o.Preference > PreferenceDrop {
@@ -227,7 +233,9 @@ type state struct {
 	arena    []byte // decoded parameters
 
 	callerMAC [sha256.Size]byte
-	named     bool // something says who asks
+	othersMAC [sha256.Size]byte // of what else than the proof says who asks
+	named     bool              // something says who asks
+	proof     wire.Field        // Authorization, where the cluster can say for whom it stands; its name is nil without one
 }
 
 // maxState is the largest memory that goes back to the pool.
@@ -354,13 +362,10 @@ func (k *Keyer) assemble(s *state, r *Request, v *Verdict) Reason {
 	if s.args, s.arena, why = parseArgs(s.args, s.arena, r.RawQuery); why != "" {
 		return why
 	}
-	if k.options.Identity == PerCredential {
-		s.identifyArgs()
+	if k.options.Identity != Shared && s.identifyArgs() {
+		s.identifyProof() // one may be a token, which is not sent where the cluster is asked
 	}
-	s.addIdentity()
-	if s.named {
-		copy(v.Caller[:], s.callerMAC[:])
-	}
+	s.addIdentity(v)
 	body, contentType, why := s.source(r.Body, contentType)
 	if why != "" {
 		return why
@@ -439,10 +444,14 @@ func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte
 	choice := true // of the node, as far as Accept goes
 	pragma := false
 	control := false
+	nameable := k.options.Identity == PerPrincipal && isNameable(r.Header)
 	for _, f := range r.Header.Fields() {
 		name := lower(&s.name, f.Name)
 		h, extra := k.hear(r, name)
-		if h == hearIdentity || h == hearAddress || extra {
+		switch {
+		case nameable && h == hearIdentity && !extra && string(name) == "authorization":
+			s.proof, s.named = f, true
+		case h == hearIdentity, h == hearAddress, extra:
 			s.identify(name, f)
 			s.named = s.named || h == hearIdentity
 		}
@@ -497,8 +506,8 @@ func (k *Keyer) addHeaders(s *state, r *Request, v *Verdict) (contentType []byte
 
 // beginIdentity begins what the HMAC is taken over with what no header holds.
 func (k *Keyer) beginIdentity(s *state, r *Request) {
-	s.identity, s.named = s.identity[:0], false
-	if k.options.Identity == PerCredential {
+	s.identity, s.named, s.proof = s.identity[:0], false, wire.Field{}
+	if k.options.Identity != Shared {
 		s.identity = append(s.identity, 'c')
 		s.identity = appendPart(s.identity, r.Certificate)
 		s.named = len(r.Certificate) > 0
@@ -519,21 +528,40 @@ func (s *state) identify(name []byte, f wire.Field) {
 	s.identity = appendPart(s.identity, f.Value)
 }
 
-// identifyArgs adds the URL parameters that may say who asks, such as the one from which a plug-in takes a token.
-func (s *state) identifyArgs() {
+// identifyArgs adds the URL parameters that may say who asks, such as the one from which a plug-in takes a token. It tells whether
+// there is one.
+func (s *state) identifyArgs() (found bool) {
 	for i := range s.args {
 		if a := &s.args[i]; !Known(a.name) {
 			s.identity = append(s.identity, 'u')
 			s.identity = appendPart(s.identity, a.name)
 			s.identity = appendPart(s.identity, a.value)
-			s.named = true
+			s.named, found = true, true
 		}
+	}
+	return found
+}
+
+// identifyProof adds Authorization as the header field that it is.
+func (s *state) identifyProof() {
+	if s.proof.Name != nil {
+		s.identify(authorization, s.proof)
+		s.proof = wire.Field{}
 	}
 }
 
+var authorization = []byte("authorization")
+
 // addIdentity adds an HMAC over who asks, and over the headers that the options add, which may hold credentials too. Of
-// the last caller it is known already.
-func (s *state) addIdentity() {
+// the last caller it is known already. For whom a proof stands is left open.
+func (s *state) addIdentity(v *Verdict) {
+	v.Nameable = s.proof.Name != nil
+	if v.Nameable {
+		s.mac.Reset()
+		s.mac.Write(s.identity)
+		s.parts = appendPart(s.parts, s.mac.Sum(s.othersMAC[:0]))
+		s.identifyProof()
+	}
 	if len(s.identity) == 0 {
 		s.parts = appendPart(s.parts, nil)
 		return
@@ -544,7 +572,14 @@ func (s *state) addIdentity() {
 		s.mac.Sum(s.callerMAC[:0])
 		s.caller = append(s.caller[:0], s.identity...)
 	}
-	s.parts = appendPart(s.parts, s.callerMAC[:])
+	if v.Nameable {
+		s.dropped = appendPart(s.dropped, s.callerMAC[:]) // a refusal is for who was refused
+	} else {
+		s.parts = appendPart(s.parts, s.callerMAC[:])
+	}
+	if s.named {
+		copy(v.Caller[:], s.callerMAC[:])
+	}
 }
 
 // source returns the body, which may stand in the URL, and its type.
