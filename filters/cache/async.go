@@ -290,7 +290,7 @@ func (l *lookup) idKey(x *flows.Exchange, t *ticket, id []byte) (query.Key, quer
 	if v.Bypass != "" {
 		return key, v.Bypass
 	}
-	return t.scoped(key, l.flow, x.Trace.Flow), ""
+	return l.scoped(t, key, &v, nil), "" // a search that runs is its submitter's own
 }
 
 var methodGet = []byte("GET")

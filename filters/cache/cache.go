@@ -62,6 +62,7 @@ func Cache() flows.Factory[Config] {
 				return nil
 			}
 			l := limits{kind: c.Store, maxBytes: int64(c.MaxBytes), maxItems: c.MaxEntries, pool: c.Stored.Pool}
+			checkPrincipal(b, &c.Key, &c.Proof)
 			warnTimes(b, &c.Proof)
 			warnNowTTL(b, c.NowTTL, c.TTL, "ttl")
 			warnLargest(b, "max_entry", c.MaxEntry, l)

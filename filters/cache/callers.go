@@ -4,6 +4,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"weir/elastic/query"
 )
 
 const (
@@ -12,10 +14,15 @@ const (
 	shardCallers = 4096
 )
 
-// A callerID is who asks one cluster, by its credentials.
+// A callerID is who asks one cluster, by its credentials. The flows belong to it, as to keys: they may send other credentials.
 type callerID struct {
-	caller  [16]byte // as in query.Verdict
-	cluster string
+	caller                [16]byte // as in query.Verdict
+	cluster, flow, routed string   // the flow of the cache, and that by which the request came
+}
+
+// callerID returns who sends the ticket's request, which has this verdict.
+func (l *lookup) callerID(t *ticket, v *query.Verdict) callerID {
+	return callerID{v.Caller, t.cluster, l.flow, t.routed}
 }
 
 // callers remembers when a node has accepted credentials last. An answer outlives the password of those who are given it: so

@@ -91,6 +91,19 @@ func TestTokensInURLsAreProvenAnew(t *testing.T) {
 	})
 }
 
+// What lets a caller in by one flow, which may send other credentials, proves nothing for another.
+func TestCredentialsAreProvenByFlow(t *testing.T) {
+	simtime.Test(t, func(t *testing.T) {
+		r := newRig(t, `[{name: main, filter: [{cache: {ttl: 2h}}, {node: {}}]}, {name: other, filter: [{cache: {ttl: 2h}}, {node: {}}]}]`)
+		r.ask("/i/_search", `{}`, "Authorization", "a")
+		<-time.After(61 * time.Second)
+		if err := r.serve("other", request("/i/_search", `{}`, "Authorization", "a")); err != nil {
+			t.Fatal(err)
+		}
+		wantMiss(t, r.ask("/i/_search", `{}`, "Authorization", "a"))
+	})
+}
+
 func TestTrustForEver(t *testing.T) {
 	for _, settings := range []string{"auth_ttl: 0s", "identity: shared"} {
 		simtime.Test(t, func(t *testing.T) {

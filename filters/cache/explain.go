@@ -124,12 +124,12 @@ func (l *lookup) explain(x *flows.Exchange, cluster string) Explanation {
 		}
 	}
 	e := Explanation{API: x.Call().String()}
-	t := ticket{cluster: cluster}
+	t := ticket{cluster: cluster, routed: x.Trace.Flow}
 	var m *multi
 	why, err := probe.admit(x, &t)
 	many := why == "" && err == nil && x.Call().Name == "msearch"
 	if many {
-		m, why, err = probe.judgeMulti(x, &t)
+		m, why, err = probe.judgeMulti(x, nil, &t)
 	}
 	switch {
 	case err != nil:
@@ -157,6 +157,21 @@ func (l *lookup) explain(x *flows.Exchange, cluster string) Explanation {
 	return e
 }
 
+// sharedBy says who is given the same answer as the sender of the ticket's request.
+func (l *lookup) sharedBy(t *ticket, v *query.Verdict) string {
+	switch {
+	case l.options.Identity == query.Shared:
+		return "everybody who reaches the flow"
+	case !v.Nameable:
+		return "callers with the same credentials"
+	case t.who.shares():
+		return "callers who are the same principal to the cluster, " + t.who.name
+	case t.who != nil:
+		return "callers with the same credentials: the cluster does not say who that is, or leaves open what rights that one has"
+	}
+	return "callers who are the same principal to the cluster; who that is it has not been asked lately"
+}
+
 // explainSearch says what l makes of one search.
 func (l *lookup) explainSearch(x *flows.Exchange, t *ticket, r *query.Request) Explanation {
 	key, v, account := l.keyer.Explain(r)
@@ -167,12 +182,10 @@ func (l *lookup) explainSearch(x *flows.Exchange, t *ticket, r *query.Request) E
 	if v.Bypass != "" {
 		return e
 	}
-	key = t.scoped(key, l.flow, x.Trace.Flow)
+	_ = l.identify(x, nil, t, &v) // which waits for nobody
+	key = l.scoped(t, key, &v, t.who)
 	e.Cacheable, e.Because = true, "it has a key, and a complete answer is kept"
-	e.SharedBy = "callers with the same credentials"
-	if l.options.Identity == query.Shared {
-		e.SharedBy = "everybody who reaches the flow"
-	}
+	e.SharedBy = l.sharedBy(t, &v)
 	e.AgeBounds = string(v.TTLOnly)
 	if v.Step > 0 {
 		e.Until = time.Now().Truncate(v.Step).Add(v.Step).UTC().Format(time.RFC3339)

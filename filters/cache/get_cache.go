@@ -11,9 +11,12 @@ import (
 
 // KeyConfig says which requests are alike. All cache filters that look for answers have it.
 type KeyConfig struct {
-	// Who shares answers: callers with the same credentials, or everybody. `shared` is right only where no index has
-	// document or field level security and everybody who reaches the flow may read all that is searched.
-	Identity string `conf:"identity" enum:"per_credential,shared"`
+	// Who shares answers: callers with the same credentials, callers who are the same to the cluster, or everybody.
+	// `principal` asks the cluster, once in auth_ttl, for whom the Basic or Bearer credentials of a caller stand; all other
+	// fields count as they do with `per_credential`, and so do credentials of which the cluster does not say that. It needs that
+	// what lies below treats that call like the searches. `shared` is right only where no index has document or field level
+	// security and everybody who reaches the flow may read all that is searched.
+	Identity string `conf:"identity" enum:"per_credential,principal,shared"`
 	// Header fields that change no answer, such as trace ids of your own, besides those that are known not to: every other
 	// field is part of who asks. A name, or the beginning of names with `*` behind it. Fields by which the entry is told
 	// who a caller is (`identity_fields`) always count.
@@ -49,7 +52,10 @@ func (c *KeyConfig) options(b *flows.Builder, headers, args []string) query.Opti
 		ByAddress: c.ByAddress, RoundedNow: c.RoundedNow == "still", DeterministicScripts: c.Scripts == "deterministic", MaxBody: int(c.MaxRequest),
 		ExtraHeaders: headers, HarmlessHeaders: c.HarmlessHeaders, ExtraArgs: args, Others: c.Also,
 	}
-	if c.Identity == "shared" {
+	switch c.Identity {
+	case "principal":
+		o.Identity = query.PerPrincipal
+	case "shared":
 		o.Identity = query.Shared
 		b.Warnf("identity", "everybody who reaches this flow is given what anybody with rights has searched")
 	}
@@ -83,6 +89,13 @@ func check(b *flows.Builder, field string, o query.Options) bool {
 		return false
 	}
 	return true
+}
+
+// checkPrincipal reports that nothing would bound for how long a caller counts as who it once was.
+func checkPrincipal(b *flows.Builder, key *KeyConfig, proof *ProofConfig) {
+	if key.Identity == "principal" && proof.AuthTTL == 0 {
+		b.Errorf("auth_ttl", "identity: principal asks the cluster who a caller is once in auth_ttl, so that it must not be 0")
+	}
 }
 
 // GetCacheConfig is the configuration of get_cache.
@@ -166,6 +179,7 @@ func buildGetCache(b *flows.Builder, c GetCacheConfig) flows.Filter {
 		return nil
 	}
 	warnClassic(b, &c)
+	checkPrincipal(b, &c.Key, &c.Proof)
 	warnTimes(b, &c.Proof)
 	warnSizes(b, c.MinResponseSize, c.MaxResponseSize)
 	warnPass(b, b.Node("pass_patterns"), c.PassPatterns)

@@ -30,15 +30,16 @@ type lookup struct {
 	proof   ProofConfig
 	async   AsyncConfig
 
-	shared   *shared
-	keyer    *query.Keyer
-	requests [outcomes]obs.Counter
-	items    [origins]obs.Counter // of _msearch
-	ages     obs.Histogram
-	saved    obs.Counter
-	given    obs.Counter
-	forms    *asyncForms
-	forget   func()
+	shared     *shared
+	keyer      *query.Keyer
+	requests   [outcomes]obs.Counter
+	items      [origins]obs.Counter // of _msearch
+	ages       obs.Histogram
+	saved      obs.Counter
+	given      obs.Counter
+	forms      *asyncForms
+	principals *principals
+	forget     func()
 }
 
 // mustCache are exceptions from pass patterns.
@@ -78,7 +79,7 @@ func (l *lookup) start(rt *flows.Runtime) error {
 	if l.keyer, err = query.NewKeyer(o); err != nil {
 		return err
 	}
-	l.forms = &asyncForms{}
+	l.forms, l.principals = &asyncForms{}, &principals{}
 	requests := rt.Metrics.Counter("weir_cache_requests_total", "Requests that came to a cache, by what it did with them.",
 		"flow", "outcome")
 	for o := range l.requests {
@@ -181,7 +182,10 @@ func (l *lookup) judge(x *flows.Exchange, next flows.Handler, t *ticket) (why qu
 	if t.verdict.Bypass != "" {
 		return t.verdict.Bypass, nil
 	}
-	if t.key = t.scoped(t.key, l.flow, x.Trace.Flow); t.async.on {
+	if err := l.identify(x, next, t, &t.verdict); err != nil {
+		return "", err
+	}
+	if t.key = l.scoped(t, t.key, &t.verdict, t.who); t.async.on {
 		l.judgeAsync(t)
 	}
 	return "", nil
@@ -241,11 +245,19 @@ var twoSlashes = []byte("//")
 
 // scoped makes the flows part of a key: that in which the cache is configured and that by which the request came, since
 // one flow may stand inside several others. Below them the request may go to another cluster. The cluster is a part as well:
-// one flow may send requests to several.
-func (t *ticket) scoped(key query.Key, own, routed string) query.Key {
+// one flow may send requests to several. Who asks is one where the verdict leaves that open.
+func (l *lookup) scoped(t *ticket, key query.Key, v *query.Verdict, who *principal) query.Key {
 	b := append(t.scratch[:0], key[:]...)
-	b = append(binary.AppendUvarint(b, uint64(len(own))), own...)
-	b = append(binary.AppendUvarint(b, uint64(len(routed))), routed...)
+	b = append(binary.AppendUvarint(b, uint64(len(l.flow))), l.flow...)
+	b = append(binary.AppendUvarint(b, uint64(len(t.routed))), t.routed...)
+	switch {
+	case !v.Nameable:
+		b = append(b, 'k')
+	case who.shares():
+		b = append(append(b, 'p'), who.digest[:]...)
+	default:
+		b = append(append(b, 'c'), v.Caller[:]...)
+	}
 	b = append(append(b, t.cluster...), t.async.apart...)
 	t.scratch = b[:0]
 	return sha256.Sum256(b)
@@ -331,7 +343,7 @@ func (l *lookup) outdated(e *Entry, age time.Duration) bool {
 func (l *lookup) trusts(t *ticket, age time.Duration, now time.Time) bool {
 	ttl := l.proof.AuthTTL.Std()
 	return age <= ttl || ttl == 0 || t.verdict.Caller == [16]byte{} ||
-		l.shared.callers.accepted(callerID{t.verdict.Caller, t.cluster}, now.Add(-ttl))
+		l.shared.callers.accepted(l.callerID(t, &t.verdict), now.Add(-ttl))
 }
 
 // learn notes what the answer to x says of the credentials of the ticket's request.
@@ -339,12 +351,15 @@ func (l *lookup) learn(x *flows.Exchange, t *ticket) {
 	if t.verdict.Caller == [16]byte{} || x.Trace.Outcome != flows.Upstream || x.Trace.Cluster != t.cluster {
 		return
 	}
-	id := callerID{t.verdict.Caller, t.cluster}
+	id := l.callerID(t, &t.verdict)
 	switch x.Response.Status {
 	case 200:
 		l.shared.callers.accept(id, t.asked.Add(-query.Age(&x.Response.Header))) // when a node was asked
 	case 401:
 		l.shared.callers.refuse(id)
+		l.principals.forget(id)
+	case 403:
+		l.principals.forget(id) // it may be somebody else by now
 	}
 }
 
@@ -578,7 +593,7 @@ func (l *lookup) forward(x *flows.Exchange, next flows.Handler, t *ticket) error
 	t.ask.Reset()
 	l.stampOf(&t.ask, &t.verdict, t.request.Index, t.request.RawQuery)
 	err := l.callWidened(x, next, t)
-	if x.Trace.Outcome == flows.Upstream && err == nil && l.refused(x.Response.Status) {
+	if x.Trace.Outcome == flows.Upstream && err == nil && l.refused(t, x.Response.Status) {
 		l.shared.forget(&t.key)
 		t.past = nil
 	}
@@ -648,12 +663,14 @@ func (l *lookup) stampOf(a *generation.Ask, v *query.Verdict, index, rawQuery []
 
 // refused tells whether a status says that there is no such answer for this caller any more: the password was revoked, the
 // index is gone. What is kept must not be given again, however fresh it is. Where all callers share answers, one who may not
-// have them says nothing about the others.
-func (l *lookup) refused(status int) bool {
+// have them says nothing about the others, and where those of a principal do, credentials that are not good say nothing about it.
+func (l *lookup) refused(t *ticket, status int) bool {
 	switch status {
 	case 408, 429:
 		return false
-	case 401, 403:
+	case 401:
+		return l.options.Identity != query.Shared && !t.who.shares()
+	case 403:
 		return l.options.Identity != query.Shared
 	}
 	return 400 <= status && status < 500

@@ -64,10 +64,13 @@ func (s step) String() string {
 }
 
 // modelSteps draws what happens.
-func modelSteps(r *rand.Rand) []step {
+func modelSteps(r *rand.Rand, named bool) []step {
 	kinds := []string{
 		"search", "search", "search", "search", "msearch", "put", "put", "put visibly", "put visibly", "delete", "refresh", "switch", "filter", "map",
 		"create", "pass", "pass", "pass long", "lose a shard", "search while writing", "search while writing", "stop", "reload",
+	}
+	if named {
+		kinds = append(kinds, "grant", "grant")
 	}
 	steps := make([]step, 10+r.IntN(40))
 	for i := range steps {
@@ -88,15 +91,16 @@ const (
 	plantStampAfterwards
 	plantWritesUnseen
 	plantPollsFrozen
+	plantOnePrincipal
 )
 
 var plantNames = []string{
 	"nothing", "identity dropped", "sort order ignored", "numbers folded", "partial answers stored", "generation read after the query", "writes not seen",
-	"counters that stand still",
+	"counters that stand still", "everybody one principal",
 }
 
 // plantRounds are rounds that find the faults.
-var plantRounds = []uint64{0, 0, 8, 2, 0, 26, 6, 60}
+var plantRounds = []uint64{0, 0, 8, 2, 0, 26, 6, 60, 0}
 
 // A direct answer was right from its time on until the next one.
 type direct struct {
@@ -120,6 +124,9 @@ type model struct {
 	failing atomic.Int64         // answers that lost shards
 	running []modelAsync
 	losing  int // shards that async searches lose
+	users   []estest.User
+	named   bool // the cluster is asked who callers are
+	turn    int  // of their tokens
 	wrong   string
 }
 
@@ -142,11 +149,11 @@ func basic(name string) string {
 }
 
 // playModel plays steps and returns what was wrong, or "".
-func playModel(t *testing.T, p plant, steps []step) string {
+func playModel(t *testing.T, p plant, named bool, steps []step) string {
 	t.Helper()
 	wrong := ""
 	simtime.Test(t, func(t *testing.T) {
-		m := newModel(t, p)
+		m := newModel(t, p, named)
 		defer m.tracker.Close()
 		defer m.tracker.Use(m)()
 		defer m.http.CloseIdleConnections()
@@ -161,15 +168,18 @@ func playModel(t *testing.T, p plant, steps []step) string {
 	return wrong
 }
 
-func newModel(t *testing.T, p plant) *model {
-	flow := fmt.Sprintf(`[{name: main, filter: [{cache: {ttl: %s, poll_interval: %s}}, {node: {}}]}]`, modelTTL, modelPolls)
+func newModel(t *testing.T, p plant, named bool) *model {
+	flow := modelFlow(named)
 	if p == plantNoIdentity {
 		flow = strings.Replace(flow, "ttl:", "identity: shared, ttl:", 1)
 	}
-	m := &model{rig: newRig(t, flow), plant: p, history: map[string][]direct{}, own: map[string]time.Time{}, aliased: map[string]bool{"i1": true}}
-	m.cluster = estest.New(t, estest.Options{InMemory: true, RefreshInterval: -1, Users: []estest.User{
-		{Name: "alice", Password: modelSecret, Filter: `{"term":{"team":"a"}}`}, {Name: "bob", Password: modelSecret}, {Name: "weir", Password: modelSecret},
-	}})
+	m := &model{rig: newRig(t, flow), plant: p, named: named, history: map[string][]direct{}, own: map[string]time.Time{}, aliased: map[string]bool{"i1": true}}
+	m.users = []estest.User{
+		{Name: "alice", Password: modelSecret, Filter: `{"term":{"team":"a"}}`, Tokens: []string{"alice0", "alice1"}},
+		{Name: "bob", Password: modelSecret, Tokens: []string{"bob0", "bob1"}},
+		{Name: "weir", Password: modelSecret},
+	}
+	m.cluster = estest.New(t, estest.Options{InMemory: true, RefreshInterval: -1, Users: m.users})
 	m.http = &http.Client{Transport: &http.Transport{DialContext: m.cluster.Dial}}
 	m.tracker = generation.New(generation.Options{Cluster: "c", Metrics: m.metrics, Logger: slog.New(slog.DiscardHandler)})
 	m.node = m.answer
@@ -182,6 +192,15 @@ func newModel(t *testing.T, p plant) *model {
 	}
 	m.record()
 	return m
+}
+
+// modelFlow returns the flow with the cache. Where the cluster is asked who callers are, that is bound as changes are.
+func modelFlow(named bool) string {
+	more := ""
+	if named {
+		more = fmt.Sprintf(", identity: principal, auth_ttl: %s", modelBound)
+	}
+	return fmt.Sprintf(`[{name: main, filter: [{cache: {ttl: %s, poll_interval: %s%s}}, {node: {}}]}]`, modelTTL, modelPolls, more)
 }
 
 const modelMapping = `{"settings":{"number_of_shards":2,"number_of_replicas":0},"mappings":{"properties":{"k":{"type":"keyword"},"n":{"type":"long"},
@@ -250,6 +269,9 @@ func (m *model) answer(x *flows.Exchange, _ int64) error {
 	a := flows.Stamps.Get(x)
 	if a != nil && m.plant != plantStampAfterwards {
 		a.Fill(m.tracker)
+	}
+	if m.plant == plantOnePrincipal && x.Call().Name == "security.authenticate" {
+		x.Request.Header.Set("Authorization", "Bearer bob0")
 	}
 	status, text, header, err := m.send(string(x.Request.Header.Get("authorization")), string(x.Request.Method), string(x.Request.Target), sent)
 	if during := m.during; during != nil && (x.Call().Name == "search" || query.BeginsAsync(x.Call().Name)) {
@@ -353,7 +375,11 @@ func (m *model) folded(body string) string {
 
 // exchange makes an exchange through the gateway, and returns its status and body.
 func (m *model) exchange(caller, method, target, body string) (int, string) {
-	x := request(target, m.folded(body), "Authorization", basic(caller), "X-Correlation-Id", body)
+	credentials := basic(caller)
+	if m.turn++; m.named && caller != "weir" && m.turn%3 > 0 {
+		credentials = fmt.Sprintf("Bearer %s%d", caller, m.turn%3-1)
+	}
+	x := request(target, m.folded(body), "Authorization", credentials, "X-Correlation-Id", body)
 	x.Request.Method = []byte(method)
 	if err := m.serve("main", x); err != nil {
 		return 0, ""
@@ -509,18 +535,25 @@ func (m *model) step(s step) {
 			m.t.Fatal(err)
 		}
 	case "reload":
-		m.load(fmt.Sprintf(`[{name: main, filter: [{cache: {ttl: %s, poll_interval: %s}}, {node: {}}]}]`, modelTTL, modelPolls))
+		m.load(modelFlow(m.named))
+	case "grant": // around the gateway: other roles, and other documents
+		u := &m.users[s.n%2]
+		u.Roles, u.Filter = []string{fmt.Sprint("r", s.n/2%3)}, []string{`{"term":{"team":"a"}}`, `{"term":{"team":"b"}}`, ``}[s.n/2%3]
+		if err := m.cluster.SetUsers(m.users...); err != nil {
+			m.t.Fatal(err)
+		}
+		m.record()
 	default:
 		m.t.Fatalf("no step %s", s.what)
 	}
 }
 
 // playFor plays random steps from a round on, until time is up or something is wrong.
-func playFor(t *testing.T, p plant, seed, round uint64, limit time.Duration) (steps []step, wrong string, rounds int) {
+func playFor(t *testing.T, p plant, named bool, seed, round uint64, limit time.Duration) (steps []step, wrong string, rounds int) {
 	t.Helper()
 	for until := time.Now().Add(limit); time.Now().Before(until); rounds++ {
-		steps = modelSteps(rand.New(rand.NewPCG(seed, round+uint64(rounds))))
-		if wrong = playModel(t, p, steps); wrong != "" {
+		steps = modelSteps(rand.New(rand.NewPCG(seed, round+uint64(rounds))), named)
+		if wrong = playModel(t, p, named, steps); wrong != "" {
 			return steps, wrong, rounds
 		}
 	}
@@ -529,22 +562,26 @@ func playFor(t *testing.T, p plant, seed, round uint64, limit time.Duration) (st
 
 // Whatever happens, an answer from the cache is one that the cluster could have given to this caller within the bound.
 func TestModel(t *testing.T) {
-	limit, seed := 3*time.Second, uint64(1)
-	if os.Getenv("WEIR_SOAK") == "1" {
-		limit, seed = 10*time.Minute, rand.Uint64()
+	for name, named := range map[string]bool{"by credentials": false, "by principal": true} {
+		t.Run(name, func(t *testing.T) {
+			limit, seed := 3*time.Second, uint64(1)
+			if os.Getenv("WEIR_SOAK") == "1" {
+				limit, seed = 10*time.Minute, rand.Uint64()
+			}
+			steps, wrong, rounds := playFor(t, plantNothing, named, seed, 0, limit)
+			t.Logf("seed %d, %d rounds", seed, rounds)
+			if wrong == "" {
+				return
+			}
+			for i := len(steps) - 1; i >= 0; i-- { // the shortest steps that go wrong are the easiest to read
+				fewer := slices.Delete(slices.Clone(steps), i, i+1)
+				if w := playModel(t, plantNothing, named, fewer); w != "" {
+					steps, wrong = fewer, w
+				}
+			}
+			t.Error(wrong)
+		})
 	}
-	steps, wrong, rounds := playFor(t, plantNothing, seed, 0, limit)
-	t.Logf("seed %d, %d rounds", seed, rounds)
-	if wrong == "" {
-		return
-	}
-	for i := len(steps) - 1; i >= 0; i-- { // the shortest steps that go wrong are the easiest to read
-		fewer := slices.Delete(slices.Clone(steps), i, i+1)
-		if w := playModel(t, plantNothing, fewer); w != "" {
-			steps, wrong = fewer, w
-		}
-	}
-	t.Error(wrong)
 }
 
 // Each fault that was planted is found within a minute. Where that takes many rounds, it begins with one that is known to find
@@ -556,7 +593,7 @@ func TestModelFindsFaults(t *testing.T) {
 			if os.Getenv("WEIR_SOAK") == "1" {
 				first = 0
 			}
-			_, wrong, rounds := playFor(t, p, uint64(p), first, time.Minute)
+			_, wrong, rounds := playFor(t, p, p == plantOnePrincipal, uint64(p), first, time.Minute)
 			if wrong == "" {
 				t.Errorf("not found in %d rounds", rounds)
 			}

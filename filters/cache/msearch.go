@@ -55,7 +55,7 @@ var originNames = [origins]string{"miss", "hit", "shared"}
 
 // serveMulti is serve for a _msearch.
 func (l *lookup) serveMulti(x *flows.Exchange, next flows.Handler, t *ticket) error {
-	m, why, err := l.judgeMulti(x, t)
+	m, why, err := l.judgeMulti(x, next, t)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (l *lookup) serveMulti(x *flows.Exchange, next flows.Handler, t *ticket) er
 }
 
 // judgeMulti takes a _msearch apart, or says why it passes the cache by.
-func (l *lookup) judgeMulti(x *flows.Exchange, t *ticket) (m *multi, why query.Reason, err error) {
+func (l *lookup) judgeMulti(x *flows.Exchange, next flows.Handler, t *ticket) (m *multi, why query.Reason, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.shared.fault(p)
@@ -129,7 +129,10 @@ func (l *lookup) judgeMulti(x *flows.Exchange, t *ticket) (m *multi, why query.R
 		if it.key, it.verdict = l.keyer.Key(&r); it.verdict.Bypass != "" {
 			continue
 		}
-		it.key = t.scoped(it.key, l.flow, x.Trace.Flow)
+		if err := l.identify(x, next, t, &it.verdict); err != nil {
+			return nil, "", err
+		}
+		it.key = l.scoped(t, it.key, &it.verdict, t.who)
 		keys++
 		t.verdict = it.verdict // what the header says is the same for all
 		like := likeness{it.key, it.verdict.Dropped}
@@ -295,7 +298,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	err = l.call(x, next, t)
 	t.multi = nil
 	if x.Trace.Outcome == flows.Upstream && err == nil {
-		l.forgetRefused(x, m)
+		l.forgetRefused(x, t, m)
 	}
 	switch {
 	case err != nil || !x.Response.Answered():
@@ -324,10 +327,10 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 }
 
 // forgetRefused ends what is kept for the searches that the node has refused, each by itself or all.
-func (l *lookup) forgetRefused(x *flows.Exchange, m *multi) {
+func (l *lookup) forgetRefused(x *flows.Exchange, t *ticket, m *multi) {
 	for _, i := range m.asked {
 		it := &m.items[i]
-		if it.verdict.Bypass == "" && l.refused(max(x.Response.Status, it.status)) {
+		if it.verdict.Bypass == "" && l.refused(t, max(x.Response.Status, it.status)) {
 			l.shared.forget(&it.key)
 		}
 	}

@@ -179,6 +179,7 @@ func (l *lookup) detach(x *flows.Exchange, t *ticket, limit time.Duration) (*flo
 	}
 	td := l.shared.take(d)
 	td.key, td.verdict, td.least, td.most, td.cluster = t.key, t.verdict, t.least, t.most, t.cluster
+	td.routed, td.who = t.routed, t.who
 	body, _ := d.Request.Body.Bytes(d.Request.Body.Len())
 	td.request = query.Request{API: t.request.API, Index: d.Call().Index, RawQuery: d.Request.Query, Body: body}
 	return d, td

@@ -16,17 +16,20 @@ type ticket struct {
 	busy    bool // a cache filter is at work on the exchange
 	request query.Request
 	wanted
-	accepts codings
-	store   *store // in which an entry was found
-	cluster string // that is to answer
-	multi   *multi // of a _msearch, while its answer is fetched
-	async   asyncTicket
-	past    *Entry // an entry that does not answer the request while nodes do
-	asked   time.Time
-	epoch   int64          // of the cache when the node was asked
-	ask     generation.Ask // for a stamp of the indices that the answer depends on
-	least   int64          // bytes of an answer that the filter above wants stored
-	most    int64          // -1: no limit of its own
+	accepts    codings
+	store      *store     // in which an entry was found
+	cluster    string     // that is to answer
+	routed     string     // the flow by which the request came
+	who        *principal // who asks, as far as the cluster was asked; nil: whoever has the credentials
+	identified bool       // the cluster was asked, or need not be
+	multi      *multi     // of a _msearch, while its answer is fetched
+	async      asyncTicket
+	past       *Entry // an entry that does not answer the request while nodes do
+	asked      time.Time
+	epoch      int64          // of the cache when the node was asked
+	ask        generation.Ask // for a stamp of the indices that the answer depends on
+	least      int64          // bytes of an answer that the filter above wants stored
+	most       int64          // -1: no limit of its own
 
 	// What became of the answer.
 	open    bool // it may be offered to the cache
@@ -56,7 +59,8 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 	t.busy = true
 	t.scratch = t.scratch[:0]
 	t.open, t.offered, t.narrowed, t.stored, t.entry, t.why = false, false, false, false, nil, ""
-	t.store, t.past = nil, nil
+	t.store, t.past, t.routed = nil, nil, x.Trace.Flow
+	t.who, t.identified = nil, false
 	t.async.reset()
 	return t
 }
@@ -65,7 +69,8 @@ func (s *shared) take(x *flows.Exchange) *ticket {
 func (t *ticket) Release() {
 	t.ask.Reset()
 	t.async.reset()
-	t.accepts, t.store, t.cluster, t.multi, t.past = codings{}, nil, "", nil, nil
+	t.accepts, t.store, t.cluster, t.routed, t.multi, t.past = codings{}, nil, "", "", nil, nil
+	t.who, t.identified = nil, false
 	t.busy, t.request, t.wanted, t.asked, t.least, t.most = false, query.Request{}, wanted{}, time.Time{}, 0, 0
 	t.open, t.offered, t.narrowed = false, false, false
 	t.scratch, t.address = t.scratch[:0], [16]byte{}
