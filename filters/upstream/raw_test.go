@@ -143,24 +143,25 @@ const short = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 func TestLongCredentialsPass(t *testing.T) {
 	n := newRawNode(t, always(short))
 	g := before(t, n, "")
-	f := func(length, status int) {
+	f := func(fields string, status int) {
 		t.Helper()
-		field := "Authorization: Bearer " + strings.Repeat("x", length)
-		resp, body := g.Dial().Send("GET /i/_count HTTP/1.1\nHost: a\n" + field + "\n\n").Answer()
+		resp, body := g.Dial().Send("GET /i/_count HTTP/1.1\nHost: a\n" + fields + "\n").Answer()
 		heads := n.asked()
 		if resp.StatusCode != status || len(heads) > 1 || (len(heads) == 1) != (status == 200) {
-			t.Fatalf("%d bytes: status %d %s, sent on %d times", length, resp.StatusCode, body, len(heads))
+			t.Fatalf("%.20q, %d bytes: status %d %s, sent on %d times", fields, len(fields), resp.StatusCode, body, len(heads))
 		}
-		if status == 200 && !strings.Contains(heads[0], "\r\n"+field+"\r\n") {
-			t.Errorf("%d bytes: they did not reach the node", length)
+		if status == 200 && !strings.Contains(heads[0], "\r\n"+strings.ReplaceAll(fields, "\n", "\r\n")) {
+			t.Errorf("%.20q, %d bytes: they did not reach the node", fields, len(fields))
 		}
 		if status != 200 && (resp.Header.Get("Content-Type") != "application/json" || !strings.HasPrefix(body, `{"error":`)) {
-			t.Errorf("%d bytes: refused with %s", length, body)
+			t.Errorf("%.20q, %d bytes: refused with %s", fields, len(fields), body)
 		}
 	}
-	f(6_000, 200)
-	f(15_000, 200)
-	f(70_000, 431)
+	for length, status := range map[int]int{6_000: 200, 15_000: 200, 70_000: 431} {
+		f("Authorization: Bearer "+strings.Repeat("x", length)+"\n", status)
+		f("Cookie: security_authentication="+strings.Repeat("x", length)+"\n", status)
+		f(strings.Repeat("Cookie: a="+strings.Repeat("x", 90)+"\n", length/100), status)
+	}
 }
 
 // A node that has much to warn of is asked once, whatever the method, and its answer passes: with all lines, or with those for
@@ -249,15 +250,17 @@ func TestEarlyRefusalOfANodeIsHandedOn(t *testing.T) {
 func TestDefaultSizeIsThatOfNodes(t *testing.T) {
 	var read atomic.Int64
 	n := newRawNode(t, func(head string, c net.Conn, r *bufio.Reader) bool {
+		var length int64
+		var err error
 		if strings.Contains(head, "chunked") {
-			read.Store(0)
-			_, err := io.Copy(io.Discard, httputil.NewChunkedReader(r))
+			length, err = io.Copy(io.Discard, httputil.NewChunkedReader(r))
 			_, _ = r.ReadString('\n')
-			_, werr := io.WriteString(c, short)
-			return err == nil && werr == nil
+		} else {
+			var body []byte
+			body, err = readBody(head, r)
+			length = int64(len(body))
 		}
-		body, err := readBody(head, r)
-		read.Store(int64(len(body)))
+		read.Store(length)
 		_, werr := io.WriteString(c, short)
 		return err == nil && werr == nil
 	})
@@ -283,12 +286,14 @@ func TestDefaultSizeIsThatOfNodes(t *testing.T) {
 		if resp.StatusCode != status || status == 413 && !strings.HasPrefix(body, `{"error":`) {
 			t.Errorf("%d MB, chunked %v: status %d %s, want %d", mb, chunked, resp.StatusCode, body, status)
 		}
-		if status == 200 && !chunked && read.Load() != int64(mb)<<20 {
-			t.Errorf("%d MB: the node read %d bytes", mb, read.Load())
+		if status == 200 && read.Load() != int64(mb)<<20 {
+			t.Errorf("%d MB, chunked %v: the node read %d bytes", mb, chunked, read.Load())
 		}
 	}
-	f(5, 200, false)
-	f(5, 200, true)
+	for _, mb := range []int{5, 99} {
+		f(mb, 200, false)
+		f(mb, 200, true)
+	}
 	n.asked()
 	f(101, 413, false)
 	if asked := len(n.asked()); asked != 0 {
@@ -332,15 +337,20 @@ func TestNodeThatSpeaksSomethingElse(t *testing.T) {
 	}
 }
 
-// Whatever ends a message, the next one on the connection is read as what it is.
+// Whatever ends a message, the node gets the body that was sent, and the next message on the connection is read as what it is.
 func TestMessagesEndWhereTheyEnd(t *testing.T) {
-	f := func(first, answer, want string) {
+	f := func(first, sent, answer, want string) {
 		t.Helper()
+		var body []byte
 		n := newRawNode(t, func(head string, c net.Conn, r *bufio.Reader) bool {
 			if strings.Contains(head, " /next ") {
 				return always("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext")(head, c, r)
 			}
-			return always(answer)(head, c, r)
+			var err error
+			if body, err = readBody(head, r); err == nil {
+				_, err = io.WriteString(c, answer)
+			}
+			return err == nil
 		})
 		g := before(t, n, "")
 		c := g.Dial().Send(first)
@@ -349,25 +359,66 @@ func TestMessagesEndWhereTheyEnd(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", first, err)
 		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil || string(body) != want || resp.StatusCode != 200 {
-			t.Errorf("%q: status %d %q, %v; want %q", first, resp.StatusCode, body, err, want)
+		got, err := io.ReadAll(resp.Body)
+		if err != nil || string(got) != want || resp.StatusCode != 200 {
+			t.Errorf("%q: status %d %q, %v; want %q", first, resp.StatusCode, got, err, want)
 		}
-		if _, body := c.Send("GET /next HTTP/1.1\nHost: a\n\n").Answer(); body != "next" {
-			t.Errorf("%q: the next answer is %q", first, body)
+		if _, next := c.Send("GET /next HTTP/1.1\nHost: a\n\n").Answer(); next != "next" {
+			t.Errorf("%q: the next answer is %q", first, next)
 		}
-		if heads := n.asked(); len(heads) != 2 || !strings.HasPrefix(heads[1], "GET /next ") {
-			t.Errorf("%q: the node got %q", first, heads)
+		heads := n.asked()
+		if len(heads) != 2 || !strings.HasPrefix(heads[1], "GET /next ") || string(body) != sent {
+			t.Errorf("%q: the node got %q, and %q", first, heads, body)
+		}
+		// Nodes refuse what may have a body and does not say how long it is (elastic/elasticsearch-js#289).
+		if says := strings.Contains(heads[0], "\r\nContent-Length: 0\r\n"); says != (sent == "" && (method == "PUT" || method == "POST")) {
+			t.Errorf("%q: the node got %q", first, heads[0])
 		}
 	}
-	const chunked = "HTTP/1.1 200 OK\r\nx-elastic-product: Elasticsearch\r\ntransfer-encoding: chunked\r\n\r\n"
-	f("HEAD /i HTTP/1.1\nHost: a\n\n", chunked, "") // valyala/fasthttp#1824
-	f("POST /i/_refresh HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n0\n\n", short, "{}")
-	f("PUT /new HTTP/1.1\nHost: a\n\n", short, "{}")
-	f("GET /i/_search HTTP/1.1\nHost: a\nContent-Length: 2\n\n{}", chunked+"2\r\n[]\r\n0\r\n\r\n", "[]")
-	f("DELETE /_search/scroll HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n2\n{}\n0\n\n", chunked+"2\r\n[]\r\n0\r\nX-T: 1\r\n\r\n", "[]")
-	f("GET /i/_search HTTP/1.1\nHost: a\n\n", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"+short, "{}")
-	f("POST /i/_doc HTTP/1.1\nHost: a\nContent-Length: 2\n\n{}", "HTTP/1.1 100 Continue\r\n\r\n"+short, "{}")
+	const (
+		chunked = "HTTP/1.1 200 OK\r\nx-elastic-product: Elasticsearch\r\ntransfer-encoding: chunked\r\n\r\n"
+		list    = chunked + "2\r\n[]\r\n0\r\n\r\n"
+		term    = `{"query":{"term":{"a":1}}}`
+		id      = `{"scroll_id":["x"]}`
+	)
+	f("HEAD /i HTTP/1.1\nHost: a\n\n", "", chunked, "") // valyala/fasthttp#1824
+	f("POST /i/_refresh HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n0\n\n", "", short, "{}")
+	f("PUT /new HTTP/1.1\nHost: a\n\n", "", short, "{}")
+	f("POST /i/_refresh HTTP/1.1\nHost: a\n\n", "", short, "{}")
+	f("DELETE /new HTTP/1.1\nHost: a\n\n", "", short, "{}")
+	for method, body := range map[string]string{"GET /i/_search": term, "DELETE /_search/scroll": id, "POST /i/_search": term} {
+		f(fmt.Sprintf("%s HTTP/1.1\nHost: a\nContent-Length: %d\n\n%s", method, len(body), body), body, list, "[]")
+		f(fmt.Sprintf("%s HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n%x\n%s\n0\n\n", method, len(body), body), body, chunked+"2\r\n[]\r\n0\r\nX-T: 1\r\n\r\n", "[]")
+	}
+	f("GET /i/_search HTTP/1.1\nHost: a\n\n", "", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"+short, "{}")
+	f("POST /i/_doc HTTP/1.1\nHost: a\nContent-Length: 2\n\n{}", "{}", "HTTP/1.1 100 Continue\r\n\r\n"+short, "{}")
+}
+
+// A request that two readers may understand differently reaches no node, and nothing behind it is a request
+// (envoyproxy/envoy#12349, valyala/fasthttp#2303).
+func TestTwoFramingsReachNoNode(t *testing.T) {
+	n := newRawNode(t, always(short))
+	g := before(t, n, "")
+	const chunks = "Transfer-Encoding: chunked\n"
+	for _, fields := range []string{
+		"Content-Length: 5\n" + chunks, chunks + "Content-Length: 5\n", chunks + "content-length: 0\n",
+		"Content-Length: 5\nContent-Length: 5\n", "Content-Length: 5\ncontent-length: 6\n", "Content-Length: 5, 5\n", "Content-Length: 5,6\n",
+		"Content-Length: +5\n", "Content-Length: -5\n", "Content-Length: 0x5\n", "Content-Length: 5 5\n", "Content-Length: 5a\n", "Content-Length: 5.0\n", "Content-Length: \n",
+		"Content-Length: 18446744073709551621\n", "Content-Length : 5\n", "Content-Length\t: 5\n", " Content-Length: 5\n", "Content_Length: 5\n" + chunks + chunks,
+		chunks + chunks, chunks + "Transfer-Encoding: identity\n", "Transfer-Encoding: identity\n" + chunks, "Transfer-Encoding: gzip, chunked\n", "Transfer-Encoding: chunked, gzip\n",
+		"Transfer-Encoding: chunked, chunked\n", "Transfer-Encoding: xchunked\n", "Transfer-Encoding: chunked;a=b\n", "Transfer-Encoding: \"chunked\"\n", "Transfer-Encoding: \vchunked\n",
+		"Transfer-Encoding: identity\n", "Transfer-Encoding:\n", "Transfer-Encoding : chunked\n", "Transfer-Encoding:\n chunked\n", "X-A: 1\n " + chunks,
+		"Host: b\n", "host: a\n", "X-A : 1\n", "X A: 1\n", "X-A\n", ": 1\n",
+	} {
+		c := g.Dial().Send("POST /first HTTP/1.1\nHost: a\n" + fields + "\n0\n\nGET /smuggled HTTP/1.1\nHost: a\n\n")
+		resp, body := c.Answer()
+		if heads := n.asked(); resp.StatusCode != 400 || !strings.HasPrefix(body, `{"error":`) || len(heads) > 0 {
+			t.Errorf("%q: status %d %s, the node got %q", fields, resp.StatusCode, body, heads)
+		}
+		if rest := c.Raw(); rest != "" {
+			t.Errorf("%q: more is answered: %q", fields, rest)
+		}
+	}
 }
 
 // A client of HTTP/1.0 gets no chunks, and keeps its connection if it asks for that; the node is spoken to in HTTP/1.1
@@ -406,6 +457,32 @@ func TestOldClientsBeforeChunkedAnswers(t *testing.T) {
 	f("/i/_search", "", "abc"+long, false)
 	f("/i/_search", "Host: a\nConnection: keep-alive\n", "abc"+long, true)
 	f("/events", "Connection: keep-alive\n", "event", false)
+
+	// As ab -k -n 1000 -c 10 does.
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() {
+			c := g.Dial()
+			for range 100 {
+				_, err := io.WriteString(c, "GET /i/_search HTTP/1.0\r\nConnection: Keep-Alive\r\nHost: a\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n")
+				var resp *http.Response
+				if err == nil {
+					resp, err = http.ReadResponse(c.R, nil)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "abc"+long || resp.ContentLength < 0 {
+					t.Errorf("%d bytes of %d: %v", len(body), resp.ContentLength, err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if got := len(n.asked()); got != 1000 {
+		t.Errorf("the node was asked %d times", got)
+	}
 }
 
 // An answer that breaks off before the client has any of it is an error in JSON; after that the client's connection breaks off as
