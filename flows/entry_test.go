@@ -213,6 +213,76 @@ func TestSlowHeadIsCutAndIdleConnectionIsNot(t *testing.T) {
 	}
 }
 
+// Who connects and says nothing, or stops half-way, does not keep the connection (valyala/fasthttp#572), whichever layer waits for
+// him.
+func TestSilentClientsAreCut(t *testing.T) {
+	limits := func(c *flows.EntryConfig) {
+		c.HeaderTimeout, c.IdleTimeout, c.ReadTimeout = 200e6, 200e6, 200e6
+	}
+	f := func(g *flowstest.Gateway, sent, want string) {
+		t.Helper()
+		c := g.Dial()
+		if _, err := io.WriteString(c, sent); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(c.R)
+		if err != nil || !strings.HasPrefix(string(got), want) || want == "" && len(got) > 0 {
+			t.Errorf("%q: got %q, %v; want %q and the end of the connection", sent, got, err, want)
+		}
+		waitFor(t, "the connection to be given back", func() bool { return len(g.Conns()) == 0 })
+	}
+	plain := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), limits)
+	f(plain, "", "")
+	f(plain, "\r\n", "")
+	f(plain, "G", "HTTP/1.1 408 ")
+	f(plain, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 408 ")
+	f(plain, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "HTTP/1.1 408 ")
+	secure := flowstest.New(t, testRegistry(nil), oneFlow, flowstest.Options{TLS: overTLS(t, flows.EntryTLSConfig{Enabled: true}), Entry: limits})
+	f(secure, "", "")
+	f(secure, "\x16\x03\x01\x02\x00\x01", "")
+	proxied := newGateway(t, oneFlow, testRegistry(nil), func(c *flows.EntryConfig) {
+		limits(c)
+		trust("127.0.0.1")(c)
+		c.Network.ProxyProtocol = true
+	})
+	f(proxied, "", "")
+	f(proxied, "PROXY TCP4 203.", "")
+}
+
+// A client that takes the gateway for a forward proxy is served by the gateway's own nodes if it names the gateway, with the path
+// alone, and is refused otherwise (elastic/elasticsearch-hadoop#939).
+func TestTargetsInAbsoluteForm(t *testing.T) {
+	var target string
+	g := newGateway(t, oneFlow, testRegistry(func(x *flows.Exchange) { target = string(x.Request.Target) }), nil)
+	f := func(method, sent, host, want string) {
+		t.Helper()
+		target = ""
+		resp, body := g.Dial().Send(method + " " + sent + " HTTP/1.1\nHost: " + host + "\n\n").Answer()
+		if want == "" && (resp.StatusCode != 400 || !strings.HasPrefix(body, `{"error":`)) || want != "" && resp.StatusCode != 200 || target != want {
+			t.Errorf("%s %s to %s: status %d %s, served as %q, want %q", method, sent, host, resp.StatusCode, body, target, want)
+		}
+	}
+	f("GET", "http://gw.test:8000/i/_search?q=a", "gw.test:8000", "/i/_search?q=a")
+	f("GET", "http://GW.test:8000/%3Ci%3E//_search", "gw.test:8000", "/%3Ci%3E//_search")
+	f("GET", "https://gw.test/i", "gw.test", "/i")
+	f("GET", "http://gw.test:80/i", "gw.test", "/i")
+	f("GET", "http://gw.test", "gw.test", "/")
+	f("GET", "http://gw.test?pretty", "gw.test", "/?pretty")
+	f("OPTIONS", "*", "gw.test", "*")
+	f("GET", "http://other.test:9200/i/_search", "gw.test:8000", "")
+	f("GET", "http://gw.test:9200/i", "gw.test:8000", "")
+	f("GET", "http://gw.test@other.test/i", "gw.test", "")
+	f("GET", "http://gw.test.other.test/i", "gw.test", "")
+	f("GET", "http:///i", "gw.test", "")
+	f("GET", "ftp://gw.test/i", "gw.test", "")
+	f("GET", "other.test:9200", "other.test:9200", "")
+	f("GET", "i/_search", "gw.test", "")
+	f("GET", "*", "gw.test", "")
+	f("CONNECT", "gw.test:8000", "gw.test:8000", "")
+	f("CONNECT", "http://gw.test:8000/i", "gw.test:8000", "")
+	f("CONNECT", "/i", "gw.test:8000", "")
+}
+
 // A connection on which a flow left a body unread is as idle as any other once the rest of that body has come.
 func TestConnectionIsIdleAfterABodyThatNobodyWanted(t *testing.T) {
 	g := newGateway(t, oneFlow, testRegistry(nil), nil)
