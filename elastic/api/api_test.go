@@ -424,6 +424,7 @@ func TestLongCalls(t *testing.T) {
 	f("PUT", "/_snapshot/r/s", true)
 	f("POST", "/_snapshot/r/s/_restore", true)
 	f("PUT", "/a/_shrink/b", true)
+	f("PUT", "/_enrich/policy/p/_execute", true)
 	f("GET", "/_tasks/n:1", true)
 	f("GET", "/_cluster/health", true)
 	f("POST", "/i/_search", false)

@@ -62,7 +62,7 @@ func (i Idempotency) String() string { return idempotencyNames[i] }
 func (c *Call) Long() bool {
 	switch c.Name {
 	case "indices.forcemerge", "reindex", "update_by_query", "delete_by_query", "indices.shrink", "indices.split",
-		"indices.clone", "indices.downsample", "indices.disk_usage", "indices.upgrade", "migration.post_feature_upgrade",
+		"indices.clone", "indices.downsample", "indices.disk_usage", "indices.upgrade", "migration.post_feature_upgrade", "enrich.execute_policy",
 		"searchable_snapshots.mount", "remote_store.restore", "tasks.get", "tasks.list", "cluster.health":
 		return true
 	}
