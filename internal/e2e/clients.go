@@ -11,9 +11,11 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,10 @@ var (
 	patiencePython []byte
 	//go:embed clients/patience.js
 	patienceNode []byte
+	//go:embed clients/failures.py
+	failuresPython []byte
+	//go:embed clients/failures.js
+	failuresNode []byte
 	//go:embed clients/suite.go
 	suiteGo []byte
 	//go:embed clients/requirements.txt
@@ -115,6 +121,34 @@ func RunPatience(t *testing.T, baseURL, engine string, refused func() float64) {
 		dir := clientsDir(t, "package-lock.json", packageLock)
 		run(t, `{"wrote":20,"count":20}`, "NODE_PATH="+filepath.Join(dir, "node", "node_modules"), "node", writeScript(t, "patience.js", patienceNode), library, baseURL)
 	})
+}
+
+// RunFailures has the official Python and Node.js clients ask baseURL, which answers each call with the same error, as subtests:
+// each must have understood its status and, where there is a body, its type.
+func RunFailures(t *testing.T, baseURL string, status int, errorType string) {
+	for _, library := range []string{"elasticsearch", "opensearch"} {
+		check := func(t *testing.T, env string, command ...string) {
+			t.Helper()
+			var seen map[string]string
+			if out := runClient(t, env, append(command, library, baseURL)...); json.Unmarshal(out, &seen) != nil || len(seen) != 6 {
+				t.Fatalf("printed %q", out)
+			}
+			for call, got := range seen {
+				// An answer to HEAD has no body; a client that asks GET / first says what it was told then.
+				if want := fmt.Sprintf("%d %s", status, errorType); got != want && (call != "exists" || got != strconv.Itoa(status)) {
+					t.Errorf("%s: the client understood %q, want %q", call, got, want)
+				}
+			}
+		}
+		t.Run("python "+library, func(t *testing.T) {
+			dir := clientsDir(t, "requirements.txt", requirements)
+			check(t, "", filepath.Join(dir, "venv", "bin", "python"), writeScript(t, "failures.py", failuresPython))
+		})
+		t.Run("node "+library, func(t *testing.T) {
+			dir := clientsDir(t, "package-lock.json", packageLock)
+			check(t, "NODE_PATH="+filepath.Join(dir, "node", "node_modules"), "node", writeScript(t, "failures.js", failuresNode))
+		})
+	}
 }
 
 // clientsDir returns the folder of the installed clients, in which the file called made tells from what one of them was

@@ -37,6 +37,7 @@ func TestEngines(t *testing.T) {
 					RunPatience(t, g.url, engine, func() float64 { return g.metrics().sum("weir_limit_decisions_total", `outcome="refused"`) })
 				})
 			}
+			t.Run("a shard at a time", func(t *testing.T) { testReadersOfShards(t, cluster) })
 			t.Run("dashboards", func(t *testing.T) { testDashboards(t, cluster) })
 			if engine != searchnode.OpenSearch2 { // what tools see of OpenSearch is the same in 2 and 3
 				t.Run("sniffing client", func(t *testing.T) { testSniffingClient(t, cluster) })
@@ -50,6 +51,65 @@ func TestEngines(t *testing.T) {
 				t.Run("search ends with its client", func(t *testing.T) { testSearchEndsWithItsClient(t, cluster) })
 			}
 		})
+	}
+}
+
+// testReadersOfShards reads an index as elasticsearch-hadoop does, with a scroll for each of its shards, twice and through a cache:
+// each document comes once (elastic/elasticsearch-hadoop#657).
+func testReadersOfShards(t *testing.T, cluster string) {
+	const documents, page = 500, 60
+	client := newClient(t)
+	deleteAll(t, client, cluster, "by-shard*")
+	must(t, client, http.MethodPut, cluster+"/by-shard", `{"settings":{"number_of_shards":5,"number_of_replicas":0}}`)
+	var bulk strings.Builder
+	for n := range documents {
+		fmt.Fprintf(&bulk, "{\"index\":{\"_id\":\"%d\"}}\n{\"n\":%d}\n", n, n)
+	}
+	must(t, client, http.MethodPost, cluster+"/by-shard/_bulk?refresh=true", bulk.String())
+	g := newPlainSite(t, cluster, "      - cache: {ttl: 1h}\n").start()
+	awaitNodes(t, g, 1)
+	var where struct{ Shards [][]struct{ Node string } }
+	if err := json.Unmarshal(g.get("/by-shard/_search_shards").body, &where); err != nil || len(where.Shards) != 5 {
+		t.Fatalf("%d shards, %v", len(where.Shards), err)
+	}
+	for range 2 {
+		seen := map[string]int{}
+		for shard, copies := range where.Shards {
+			target, body, before := fmt.Sprintf("/by-shard/_search?sort=_doc&scroll=5m&size=%d&preference=_shards:%d%%7C_only_nodes:%s", page, shard, copies[0].Node), "", len(seen)
+			for {
+				a := must(t, client, http.MethodPost, g.url+target, body)
+				var found struct {
+					ID   string `json:"_scroll_id"`
+					Hits struct {
+						Hits []struct {
+							ID string `json:"_id"`
+						}
+					}
+				}
+				if err := json.Unmarshal(a.body, &found); err != nil {
+					t.Fatal(err)
+				}
+				for _, h := range found.Hits.Hits {
+					seen[h.ID]++
+				}
+				target, body = "/_search/scroll", `{"scroll":"5m","scroll_id":"`+found.ID+`"}`
+				if len(found.Hits.Hits) == 0 {
+					must(t, client, http.MethodDelete, g.url+target, `{"scroll_id":"`+found.ID+`"}`)
+					break
+				}
+			}
+			if n := len(seen) - before; n == 0 || n == documents {
+				t.Errorf("shard %d has %d new documents", shard, n)
+			}
+		}
+		for id, times := range seen {
+			if times != 1 {
+				t.Errorf("document %s came %d times", id, times)
+			}
+		}
+		if len(seen) != documents {
+			t.Errorf("%d documents of %d came", len(seen), documents)
+		}
 	}
 }
 

@@ -135,6 +135,21 @@ func TestFailuresOfTheGatewayAreNoFactsOfTheCluster(t *testing.T) {
 	f("limited", http.StatusTooManyRequests, newPlainSite(t, live, "      - rate_limit: {rules: [{pattern: \".*\", max_qps: 0.001, burst: 1}]}\n"))
 }
 
+// Official clients read what the gateway answers in place of a node as they read a node's errors (elastic/elasticsearch-js#701).
+func TestClientsUnderstandFailuresOfTheGateway(t *testing.T) {
+	dead := "http://" + freeAddress(t)
+	f := func(name string, status int, errorType, filters string) {
+		t.Run(name, func(t *testing.T) {
+			g := newPlainSite(t, dead, filters).start()
+			g.get("/first") // which a limit lets through
+			RunFailures(t, g.url, status, errorType)
+		})
+	}
+	f("no node", http.StatusServiceUnavailable, "no_node_available_exception", "")
+	f("denied", http.StatusForbidden, "forbidden_exception", "      - request_header_filter: {include: {X-Never: sent}}\n")
+	f("limited", http.StatusTooManyRequests, "rate_limit_exceeded_exception", "      - rate_limit: {limits: [{key: [global], rate: 1/h, burst: 1}]}\n")
+}
+
 // The product header that official clients look for comes from the node alone, on hits as on misses
 // (elastic/elasticsearch-py#1677).
 func TestProductHeaderIsTheNodesOwn(t *testing.T) {

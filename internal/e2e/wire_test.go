@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"weir/elastic/estest"
+	"weir/internal/searchnode/searchtest"
 )
 
 // head is a request's or an answer's head, taken apart without judging it.
@@ -200,22 +204,37 @@ func TestAnswersComeBackAsTheyAre(t *testing.T) {
 	f("/i/_doc/bare", 299, "abc")
 }
 
+// A search ends within a second of its client's leaving (valyala/fasthttp#965); a write that has begun is not left half-done.
 func TestClientThatLeavesEndsItsSearch(t *testing.T) {
 	c := estest.New(t, estest.Options{})
-	fill(t, newClient(t), c.URL(), "i")
+	client := newClient(t)
+	fill(t, client, c.URL(), "i")
 	g := newSite(t, c.URL()).start()
 	awaitNodes(t, g, 1)
 	c.Inject(estest.Fault{Path: "*/_search", Hold: make(chan struct{})})
-	f := func(name string, leave func(*wireConn) error) {
+	goOn := make(chan struct{})
+	c.Inject(estest.Fault{Path: "/i/_create/*", Hold: goOn})
+	begin := func(target, name string) (*wireConn, *estest.Call) {
 		t.Helper()
 		conn := dial(t, g.addr)
-		conn.send(t, "POST /i/_search?preference="+name+" HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+		conn.send(t, "POST "+target+" HTTP/1.1\r\nHost: weir.test\r\nX-Opaque-Id: "+name+"\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		call, err := c.WaitCall(ctx, func(call *estest.Call) bool { return strings.HasSuffix(call.Query, name) })
+		call, err := c.WaitCall(ctx, func(call *estest.Call) bool { return call.Header.Get("X-Opaque-Id") == name })
 		if err != nil {
 			t.Fatal(err)
 		}
+		return conn, call
+	}
+	var writes []*estest.Call
+	f := func(name string, leave func(*wireConn) error) {
+		t.Helper()
+		writer, write := begin("/i/_create/"+name, "write "+name)
+		writes = append(writes, write)
+		if err := leave(writer); err != nil {
+			t.Fatal(err)
+		}
+		conn, call := begin("/i/_search?preference="+name, name)
 		left := time.Now()
 		if err := leave(conn); err != nil {
 			t.Fatal(err)
@@ -230,6 +249,22 @@ func TestClientThatLeavesEndsItsSearch(t *testing.T) {
 	f("closed", func(c *wireConn) error { return c.Close() })
 	f("reset", func(c *wireConn) error { return errors.Join(c.SetLinger(0), c.Close()) })
 	f("half-closed", func(c *wireConn) error { return c.CloseWrite() })
+	for _, write := range writes { // whose clients left before those of the searches
+		select {
+		case <-write.Gone():
+			t.Errorf("%s: the write was given up when its client left", write.Path)
+		default:
+		}
+	}
+	close(goOn)
+	until(t, 10*time.Second, func(ctx context.Context) error {
+		must(t, client, http.MethodPost, c.URL()+"/i/_refresh", "")
+		a, err := ask(ctx, client, http.MethodPost, c.URL()+"/i/_count", `{"query":{"ids":{"values":["closed","reset","half-closed"]}}}`)
+		if err == nil && !strings.Contains(string(a.body), `"count":3`) {
+			err = fmt.Errorf("not all documents are there: %s", a.body)
+		}
+		return err
+	})
 }
 
 func TestExpectIsAnsweredAfterTheChecks(t *testing.T) {
@@ -262,9 +297,41 @@ func TestExpectIsAnsweredAfterTheChecks(t *testing.T) {
 	if got := conn.readHead(t).line; !strings.HasPrefix(got, "HTTP/1.1 201 ") {
 		t.Errorf("after 100 and the body: %q, want 201", got)
 	}
+	denied := newPlainSite(t, c.URL(), "      - request_header_filter: {include: {X-Never: sent}}\n").start()
+	conn = dial(t, denied.addr)
+	conn.send(t, "POST /denied/_doc HTTP/1.1\r\nHost: weir.test\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
+	if got := conn.readHead(t).line; !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+		t.Errorf("where a rule denies: first line %q, want 403", got)
+	}
 	for _, call := range c.Calls() {
-		if call.Path == "/_bulk" || call.Header.Get("Expect") != "" {
+		if call.Path == "/_bulk" || call.Path == "/denied/_doc" || call.Header.Get("Expect") != "" {
 			t.Errorf("the node got %s with Expect %q", call, call.Header.Get("Expect"))
+		}
+	}
+}
+
+// curl announces what it is about to send and waits: it is told to go on (rekby/lets-proxy#58), before it would give up waiting.
+func TestCurlNeedNotWait(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		searchtest.Require(t, "curl is not installed")
+	}
+	c := estest.New(t, estest.Options{})
+	client := newClient(t)
+	fill(t, client, c.URL(), "i")
+	g := newPlainSite(t, c.URL(), "").start()
+	awaitNodes(t, g, 1)
+	for _, size := range []int{2 << 10, 2 << 20} {
+		for _, framing := range []string{"X-Length: announced", "Transfer-Encoding: chunked"} {
+			file := filepath.Join(t.TempDir(), "body")
+			if err := os.WriteFile(file, []byte(`{"text":"`+strings.Repeat("x", size)+`"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			out, err := exec.CommandContext(t.Context(), "curl", "-sS", "--noproxy", "*", "--max-time", "60", "--expect100-timeout", "50", "-o", os.DevNull, "-w", "%{http_code}",
+				"-H", "Expect: 100-continue", "-H", "Content-Type: application/json", "-H", framing, "--data-binary", "@"+file, g.url+"/i/_doc").Output()
+			if took := time.Since(began); err != nil || string(out) != "201" || took > 25*time.Second {
+				t.Errorf("%d bytes, %s: status %s after %s, %v", size, framing, out, took, err)
+			}
 		}
 	}
 }
