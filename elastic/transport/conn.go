@@ -40,11 +40,10 @@ type conn struct {
 	scratch  *scratch
 
 	// State of the exchange.
-	answered   bool
-	streamRead bool // a byte of Request.Stream may be gone
-	sent       chan sending
-	vec        net.Buffers
-	parts      [2][]byte
+	answered bool
+	sent     chan sending
+	vec      net.Buffers
+	parts    [2][]byte
 
 	// State of a direct exchange; see there.
 	step     func(fd uintptr) bool // advance
@@ -61,6 +60,7 @@ type conn struct {
 	armedRead  int64      // what the socket was last told
 	armedWrite int64
 	stopped    bool // nothing more is to be written
+	streamRead bool // a byte of Request.Stream may be gone
 	inBody     bool // the limits of reading are those of the answer's body
 }
 
@@ -181,12 +181,22 @@ func (c *conn) extendWrite() error {
 	return nil
 }
 
-// stopWriting makes a write that is under way, and all further ones, return.
-func (c *conn) stopWriting() {
+// stopWriting makes a write that is under way, and all further ones, return. It tells whether Request.Stream has been read from.
+func (c *conn) stopWriting() (streamRead bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
 	c.armWrite(1)
+	return c.streamRead
+}
+
+// beginRead allows to read from Request.Stream, unless nothing more is to be written: a stream that was not touched can still be
+// sent elsewhere.
+func (c *conn) beginRead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streamRead = c.streamRead || !c.stopped
+	return !c.stopped
 }
 
 func (c *conn) writingStopped() bool {

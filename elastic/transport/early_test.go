@@ -8,9 +8,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 const tooLarge = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 5\r\n\r\nlarge"
@@ -131,6 +133,43 @@ func TestEarlyAnswerInterruptsTheStream(t *testing.T) {
 	}
 	if s := n.Stats(); s.Open != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A goneConn is one that the node has closed and whose writes wait until they are given up.
+type goneConn struct {
+	net.Conn
+	once  sync.Once
+	given chan struct{} // is closed when writes are given up
+}
+
+func (c *goneConn) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (c *goneConn) Write([]byte) (int, error) { <-c.given; return 0, os.ErrDeadlineExceeded }
+
+func (c *goneConn) SetWriteDeadline(at time.Time) error {
+	if !at.IsZero() && at.Before(time.Now()) {
+		c.once.Do(func() { close(c.given) })
+	}
+	return nil
+}
+
+// TestStreamThatNobodyReadIsNotInterrupted meets a connection that is found to be closed before anything was written: the request
+// goes elsewhere, and its stream must be as it was.
+func TestStreamThatNobodyReadIsNotInterrupted(t *testing.T) {
+	n := node(t, Options{Addr: "127.0.0.1:1", Dial: func(context.Context, string, string) (net.Conn, error) {
+		ours, nodes := net.Pipe()
+		t.Cleanup(func() { nodes.Close() })
+		return &goneConn{Conn: ours, given: make(chan struct{})}, nil
+	}})
+	s := &stalled{end: make(chan struct{})}
+	if e := fails(t, n, &Request{Method: []byte("POST"), Target: []byte("/_bulk"), Stream: s, StreamLength: 2 << 20}); e.Written != 0 || e.Source {
+		t.Errorf("%+v", *e)
+	}
+	select {
+	case <-s.end:
+		t.Error("the stream was interrupted")
+	default:
 	}
 }
 

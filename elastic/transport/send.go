@@ -176,8 +176,7 @@ func (c *conn) stopSending(req *Request) sending {
 		return s
 	default:
 	}
-	c.stopWriting()
-	if i, ok := req.Stream.(Interrupter); ok {
+	if i, ok := req.Stream.(Interrupter); c.stopWriting() && ok {
 		i.Interrupt()
 	}
 	return <-c.sent
@@ -206,7 +205,10 @@ func (c *conn) sendStream(req *Request, s *sending) {
 		if left > 0 {
 			data = data[:min(int64(len(data)), left)]
 		}
-		c.streamRead = true
+		if !c.beginRead() {
+			s.err = errStopped
+			return
+		}
 		n, err := req.Stream.Read(data)
 		part := data[:n]
 		switch {
