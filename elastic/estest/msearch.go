@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// multiSearch answers pairs of lines: a header, which may be empty, and a search body.
+// multiSearch answers pairs of lines: a header, which may be empty, and a search body. An empty line before all others is
+// skipped, as nodes do it.
 func multiSearch(r *request) (answer, error) {
 	if len(r.Body) == 0 {
 		return answer{}, badRequest("parse_exception", "request body is required")
@@ -14,7 +15,7 @@ func multiSearch(r *request) (answer, error) {
 	if !bytes.HasSuffix(r.Body, []byte("\n")) {
 		return answer{}, illegalArgument("The msearch request must be terminated by a newline [\n]")
 	}
-	lines := bytes.Split(bytes.TrimSuffix(r.Body, []byte("\n")), []byte("\n"))
+	lines := bytes.Split(bytes.TrimSuffix(bytes.TrimPrefix(r.Body, []byte("\n")), []byte("\n")), []byte("\n"))
 	var responses []any
 	for i := 0; i+1 < len(lines); i += 2 {
 		header, err := parseLine(lines[i])

@@ -80,7 +80,8 @@ type member struct {
 // the same form are the same search: white space is gone, members are sorted by name, escapes are written one way,
 // numbers stay as they were written (on a keyword field 1 and 1.0 are different terms, and ids exceed float64). Arrays
 // keep their order, and so do the objects in which Elasticsearch heeds it. The top-level members "timeout" and "stats"
-// are left out, since they change no complete answer; see Dropped. A body that is empty or only white space is {}.
+// are left out, since they change no complete answer; see Dropped. An empty body is {}; one of nothing but white space is not
+// JSON, and nodes answer it with 400.
 //
 // The error is a NotCanonical, and then dst comes back as it was.
 func (c *Canon) Body(dst, body []byte) ([]byte, Facts, error) {
@@ -128,10 +129,13 @@ func (c *Canon) space(i int) int {
 
 func (c *Canon) document() NotCanonical {
 	in := c.in
-	i := skipSpace(in, 0)
-	if i == len(in) {
+	if len(in) == 0 {
 		c.out = append(c.out, "{}"...)
 		return 0
+	}
+	i := skipSpace(in, 0)
+	if i == len(in) {
+		return NotJSON
 	}
 	if in[i] != '{' {
 		if end, ok := skipValue(in, i); !ok || skipSpace(in, end) != len(in) {

@@ -30,7 +30,6 @@ func TestBodySameSearch(t *testing.T) {
 		}
 	}
 	f(``, `{}`)
-	f(" \n\t\r", `{}`)
 	f(`{}`, ` { } `)
 	f(`{"size":1,"from":2}`, "{ \"from\" : 2,\n\"size\":\t1 }")
 	f(`{"query":{"bool":{"must":[{"term":{"b":1,"a":2}}],"filter":[]}}}`, `{"query":{"bool":{"filter":[],"must":[{"term":{"a":2,"b":1}}]}}}`)
@@ -100,6 +99,7 @@ func TestBodyRefused(t *testing.T) {
 	f(`{"timeout":"1s","timeout":"banana"}`, DuplicateKey)
 	f(`{"stats":["a"],"stats":["a"]}`, DuplicateKey)
 	f(`{"size":1 /* comment */}`, NotJSON)
+	f(" \n\t\r", NotJSON)
 	f("{\"size\":1} // comment", TrailingData)
 	f("\ufeff{}", NotJSON)
 	f(`{"a":NaN}`, NotJSON)
@@ -300,7 +300,7 @@ func TestBodyKeepsOrderInSort(t *testing.T) {
 
 // model judges a body the slow way: with encoding/json.
 func model(body []byte) (value any, ok bool) {
-	if len(bytes.Trim(body, " \n\r\t")) == 0 {
+	if len(body) == 0 {
 		return map[string]any{}, true
 	}
 	if !json.Valid(body) || !bytes.Equal(bytes.ToValidUTF8(body, nil), body) || loneSurrogate(body) {

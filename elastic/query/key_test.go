@@ -106,7 +106,7 @@ func TestKeyDropped(t *testing.T) {
 		}
 	}
 	for _, q := range []string{
-		"timeout=1s", "allow_partial_search_results=false", "allow_partial_search_results", "batched_reduce_size=5",
+		"timeout=1s", "allow_partial_search_results=false", "batched_reduce_size=5",
 		"max_concurrent_shard_requests=5", "pre_filter_shard_size=128", "stats=a", "error_trace", "request_cache=true",
 		"cancel_after_time_interval=5m",
 	} {
@@ -182,6 +182,13 @@ func TestKeyDiffers(t *testing.T) {
 	f(ask(`GET search logs?preference=_local&size=0`))
 	f(ask(`GET search logs?preference&size=0`))
 	f(ask(`GET count logs?preference=_only_local`))
+	// Of these, a node takes an empty value for true only where it reads a primitive boolean, as it does for the shape of an answer.
+	for _, name := range []string{"explain", "version", "seq_no_primary_term", "track_scores", "lenient", "allow_no_indices", "request_cache", "allow_partial_search_results"} {
+		f(ask(`GET search logs?size=7&` + name))
+		if name != "request_cache" && name != "allow_partial_search_results" {
+			f(ask(`GET search logs?size=7&` + name + `=true`))
+		}
+	}
 	// A node answers these with 400.
 	f(ask(`GET search logs?timeout=banana`))
 	f(ask(`GET search logs?timeout=1`))

@@ -39,8 +39,11 @@ func (s *Searches) Split(body, query []byte) Reason {
 	if why := judgeMultiQuery(query); why != "" {
 		return why
 	}
-	if len(body) == 0 || body[len(body)-1] != '\n' {
+	switch {
+	case len(body) == 0 || body[len(body)-1] != '\n':
 		return ReasonBody // nodes answer 400
+	case body[0] == '\n':
+		return ReasonBody // nodes skip this line, and no later one
 	}
 	for len(body) > 0 {
 		first := bytes.IndexByte(body, '\n')
@@ -52,15 +55,28 @@ func (s *Searches) Split(body, query []byte) Reason {
 			return ReasonSearches
 		}
 		end := first + 1 + second
-		one := Search{Body: bytes.TrimSpace(body[first+1 : end]), Lines: body[:end+1]}
-		if len(one.Body) == 0 {
-			return ReasonBody
+		line := trimSpace(body[:first])
+		one := Search{Body: trimSpace(body[first+1 : end]), Lines: body[:end+1]}
+		if len(one.Body) == 0 || len(line) == 0 && first > 0 {
+			return ReasonBody // nodes answer 400
 		}
-		s.first(&one, bytes.TrimSpace(body[:first]), query)
+		s.first(&one, line, query)
 		s.List = append(s.List, one)
 		body = body[end+1:]
 	}
 	return ""
+}
+
+// trimSpace returns a line without the white space of JSON around it.
+func trimSpace(line []byte) []byte { return bytes.Trim(line, " \t\r") }
+
+// Append appends the lines of a search to those of others in the body of a _msearch. Nodes skip an empty line that is the first
+// of a body, so one that stands for no parameters is written as such there.
+func (s *Search) Append(body []byte) []byte {
+	if len(body) == 0 && len(s.Lines) > 0 && s.Lines[0] == '\n' {
+		body = append(body, "{}"...)
+	}
+	return append(body, s.Lines...)
 }
 
 // judgeMultiQuery says why the answer could not be taken apart, and put together again to the byte.

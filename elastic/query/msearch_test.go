@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%s with %q: index %q and %q (unknown: %v), want %q and %q", line, query, one.Index, one.RawQuery, one.Unknown, index, params)
 		}
 	}
-	f(``, ``, ``, ``)
+	f(`{}`, ``, ``, ``)
 	f(` { } `, `a=b&&c=`, ``, `a=b&c=`)
 	f("{\"index\":\"logs-*\"}\r", ``, `logs-%2A`, ``)
 	f(`{"index":"logs-*,-x"}`, ``, `logs-%2A%2C-x`, ``)
@@ -47,6 +48,40 @@ func TestSplit(t *testing.T) {
 		`{"index":"a\"b"}`, `{"index":["a,b"]}`, `{"index":["a",""]}`, `{"expand_wildcards":["open,hidden"]}`,
 	} {
 		unknown(line)
+	}
+}
+
+// Nodes skip an empty line that is the first of a body, and take later ones for lines without parameters.
+func TestSplitEmptyLines(t *testing.T) {
+	f := func(body string, want Reason, searches ...string) {
+		t.Helper()
+		var s Searches
+		why := s.Split([]byte(body), nil)
+		var got []string
+		for i := range s.List {
+			got = append(got, string(s.List[i].Body))
+		}
+		if why != want || why == "" && !slices.Equal(got, searches) {
+			t.Errorf("%q: %q (%s), want %q (%s)", body, got, why, searches, want)
+		}
+	}
+	f("{}\n{}\n\n{\"size\":1}\n", "", `{}`, `{"size":1}`)
+	for _, body := range []string{
+		"\n{}\n", "\n{}\n{}\n", "\n\n{}\n", "{}\n\n", "{}\n \n", " \n{}\n", "{}\n{}\n\r\n{}\n", "\n", "{}\n{}\n\n", "{}", "",
+	} {
+		f(body, ReasonBody)
+	}
+	f("{}\n\v{}\n", "", "\v{}") // which is no JSON
+
+	var s Searches
+	if why := s.Split([]byte("{}\n{}\n\n{\"size\":1}\n"), nil); why != "" {
+		t.Fatal(why)
+	}
+	if got := string(s.List[1].Append(nil)); got != "{}\n{\"size\":1}\n" {
+		t.Errorf("by itself it is sent as %q", got)
+	}
+	if got := string(s.List[1].Append(s.List[0].Append(nil))); got != "{}\n{}\n\n{\"size\":1}\n" {
+		t.Errorf("behind another it is sent as %q", got)
 	}
 }
 
@@ -152,7 +187,7 @@ func FuzzSplit(f *testing.F) {
 		}
 		var joined []byte
 		for _, one := range s.List {
-			joined = append(joined, one.Lines...)
+			joined = one.Append(joined)
 			if bytes.IndexByte(one.Index, '/') >= 0 || bytes.IndexByte(one.Index, '?') >= 0 {
 				t.Errorf("index %q is no part of a path", one.Index)
 			}

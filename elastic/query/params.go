@@ -42,7 +42,8 @@ type kind uint8
 
 const (
 	kindText  kind = iota
-	kindBool       // an empty value means true
+	kindBool       // true or false; what nodes make of an empty value differs from one parameter to the next
+	kindFlag       // true or false; an empty value means true
 	kindCount      // a whole number, at least the row's least
 	kindTime       // a number and a unit
 )
@@ -69,7 +70,7 @@ var params = map[string]param{
 	// A label for the node's statistics.
 	"stats": {rule: ruleDrop, searchOnly: true},
 	// Renders errors, and errors are not stored.
-	"error_trace": {rule: ruleDrop, kind: kindBool},
+	"error_trace": {rule: ruleDrop, kind: kindFlag},
 
 	"no_cache":      {rule: ruleSwitch},
 	"request_cache": {rule: ruleCache, kind: kindBool, searchOnly: true},
@@ -85,12 +86,12 @@ var params = map[string]param{
 	"source":              {rule: ruleSource},
 	"source_content_type": {rule: ruleSourceType},
 
-	"pretty":                      {rule: ruleShape, kind: kindBool},
-	"human":                       {rule: ruleShape, kind: kindBool},
-	"typed_keys":                  {rule: ruleShape, kind: kindBool},
-	"rest_total_hits_as_int":      {rule: ruleShape, kind: kindBool},
-	"include_named_queries_score": {rule: ruleShape, kind: kindBool},
-	"phase_took":                  {rule: ruleShape, kind: kindBool},
+	"pretty":                      {rule: ruleShape, kind: kindFlag},
+	"human":                       {rule: ruleShape, kind: kindFlag},
+	"typed_keys":                  {rule: ruleShape, kind: kindFlag},
+	"rest_total_hits_as_int":      {rule: ruleShape, kind: kindFlag},
+	"include_named_queries_score": {rule: ruleShape, kind: kindFlag},
+	"phase_took":                  {rule: ruleShape, kind: kindFlag},
 	"format":                      {rule: ruleFormat},
 	"filter_path":                 {rule: ruleFilterPath},
 	"preference":                  {rule: rulePreference},
@@ -202,8 +203,8 @@ func (a *arg) wellFormed() bool {
 		return false
 	}
 	switch a.row.kind {
-	case kindBool:
-		return len(a.value) == 0 || string(a.value) == "true" || string(a.value) == "false"
+	case kindFlag, kindBool:
+		return string(a.value) == "true" || string(a.value) == "false" || len(a.value) == 0 && a.row.kind == kindFlag
 	case kindCount:
 		if len(a.value) == 0 || len(a.value) > 9 || skipDigits(a.value, 0) != len(a.value) {
 			return false
@@ -221,9 +222,9 @@ func (a *arg) wellFormed() bool {
 
 var textTrue = []byte("true")
 
-// keyValue is the value as it stands in the key: an empty boolean is true.
+// keyValue is the value as it stands in the key: an empty flag is true.
 func (a *arg) keyValue() []byte {
-	if a.row.kind == kindBool && len(a.value) == 0 {
+	if a.row.kind == kindFlag && len(a.value) == 0 {
 		return textTrue
 	}
 	return a.value

@@ -281,7 +281,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	if !all {
 		body = nil
 		for _, i := range m.asked {
-			body = append(body, m.searches.List[i].Lines...)
+			body = m.searches.List[i].Append(body)
 		}
 	}
 	t.ask.Reset()

@@ -311,7 +311,9 @@ func oddProbes(engine string) (probes []probe) {
 	bulk("gzip", gzipped(doc+"\n"), "Content-Encoding: gzip")
 	add("bulk with PUT", request("PUT", "/twin-~/_bulk", doc+"\n", "Content-Type: application/x-ndjson"))
 	add("msearch: order and errors", request("POST", "/_msearch", "{\"index\":\"twin-~\"}\n"+matchAll+"\n{\"index\":\"none\"}\n{}\n{}\n{\"query\":{\"none\":{}}}\n{\"index\":[\"twin-~\"]}\n{\"size\":0}\n"),
-		request("POST", "/twin-~/_msearch", "{}\n"+matchAll))
+		request("POST", "/twin-~/_msearch", "{}\n"+matchAll),
+		request("POST", "/twin-~/_msearch", "{}\n{}\n\n{\"size\":1}\n"), request("POST", "/twin-~/_msearch", "\n{\"size\":1}\n"),
+		request("POST", "/twin-~/_msearch", "\n{}\n{}\n{}\n"), request("POST", "/twin-~/_msearch", "\n\n{}\n"))
 
 	kind = "codings"
 	query := `{"query":{"term":{"kind":"k1"}},"sort":["n"]}`
