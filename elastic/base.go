@@ -20,10 +20,29 @@ func leavesBase(path []byte) bool {
 				return true
 			}
 		default:
+			if climbs(segment) {
+				return true
+			}
 			depth++
 		}
 	}
 	return false
 }
+
+// climbs tells whether a segment is one of two dots for those who take what stands behind a "#" or ";" for no part of the path, or
+// "\\" for another "/". No index has such a name (Elasticsearch, naming of indices).
+func climbs(segment []byte) bool {
+	for name := range bytes.SplitSeq(segment, backslash) {
+		if end := bytes.IndexAny(name, "#;?"); end >= 0 {
+			name = name[:end]
+		}
+		if string(name) == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+var backslash = []byte{'\\'}
 
 var slash, question = []byte{'/'}, []byte{'?'}

@@ -541,6 +541,15 @@ func TestPathsStayBelowTheBase(t *testing.T) {
 	f("//../other/_search", false)
 	f("/i/../../other/_search", false)
 	f("/i/_doc/..%2f..%2f..%2fother", false)
+	// What proxies before nodes read in other ways: a fragment, parameters of a segment, the other slash.
+	f("/..#", false)
+	f("/..%23/other/_search", false)
+	f("/a/../..#x", false)
+	f("/..;x=1/other/_search", false)
+	f("/i/_doc/..\\..\\..\\other", false)
+	f("/i%5c..%5c..%5cother", false)
+	f("/i/_doc/a;..#b", true)
+	f("/i/_doc/..a%5cb", true)
 	if n := inFlight(k); n != 0 {
 		t.Errorf("%d exchanges are still in flight", n)
 	}
