@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -26,9 +27,9 @@ type scratch struct {
 // A conn is one connection to the node. One exchange owns it at a time; only the sender of a long body works beside it.
 type conn struct {
 	node *Node
-	raw  net.Conn // the connection itself, which is what Close is called on
-	nc   net.Conn // what is read and written: raw, or TLS over it
-	tls  bool
+	raw  net.Conn         // the connection itself, which is what Close is called on
+	nc   net.Conn         // what is read and written: raw, or TLS over it
+	tls  *tls.Config      // nil if it is plain
 	sock syscall.RawConn  // nil if raw is not a socket
 	peek func(fd uintptr) // sets seen
 	seen verdict
@@ -157,7 +158,7 @@ func (c *conn) limitWrite(by int64) bool {
 		return false
 	}
 	c.writeBy = by
-	if c.tls && by != c.armedWrite || by != 0 && (c.armedWrite == 0 || by < c.armedWrite) {
+	if c.tls != nil && by != c.armedWrite || by != 0 && (c.armedWrite == 0 || by < c.armedWrite) {
 		c.armWrite(by)
 	}
 	return true
@@ -174,7 +175,7 @@ func (c *conn) extendWrite() error {
 	switch {
 	case c.stopped:
 		return errStopped
-	case c.tls || c.writeBy != 0 && c.node.clock() >= c.writeBy:
+	case c.tls != nil || c.writeBy != 0 && c.node.clock() >= c.writeBy:
 		return ErrTimeout
 	}
 	c.armWrite(c.writeBy)
@@ -231,7 +232,7 @@ func (c *conn) write(a, b []byte, by int64) (int64, error) {
 		if err == nil {
 			return written, nil
 		}
-		if c.tls {
+		if c.tls != nil {
 			written = total // a record may have left although Write does not count it
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {

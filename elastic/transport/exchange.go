@@ -37,7 +37,7 @@ func (c *conn) exchange(req *Request, resp *Response, s *scratch) *Error {
 	running := false // sendLong is
 	long := req.Stream != nil && req.StreamLength != 0 || len(req.Body) > maxInline
 	switch {
-	case !long && !c.tls && c.sock != nil && len(req.Body) <= joinBody:
+	case !long && c.tls == nil && c.sock != nil && len(req.Body) <= joinBody:
 		c.limitRead(c.answerBy(req, sent, c.now))
 		if sent, err = c.sendDirect(req, resp); err == errStale {
 			return c.stale(req.Cancel)

@@ -34,7 +34,7 @@ func (c *conn) judge(b []byte, err error) verdict {
 		return silent
 	case err != nil:
 		return dead
-	case c.tls && b[0] != recordData:
+	case c.tls != nil && b[0] != recordData:
 		return dead // an alert, most often the farewell
 	case bytes.HasPrefix(b, []byte("HTTP/1.1 408")), bytes.HasPrefix(b, []byte("HTTP/1.0 408")):
 		return dead // a proxy's way to end a connection that was idle for too long

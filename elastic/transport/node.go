@@ -92,7 +92,7 @@ func (n *Node) Close() {
 	}
 }
 
-// SetTLS replaces Options.TLS for connections to come, and closes those that are idle.
+// SetTLS replaces Options.TLS for connections to come. Those that are idle are closed, and those in use when they are given back.
 func (n *Node) SetTLS(config *tls.Config) {
 	n.tls.Store(n.o.named(config))
 	n.closeIdle()
@@ -324,7 +324,7 @@ func (n *Node) connect(req *Request, start int64) (*conn, *Error) {
 			_ = raw.Close()
 			return nil, n.failure(req, Handshake, dialCause(ctx, err))
 		}
-		c.nc, c.tls = t, true
+		c.nc, c.tls = t, config
 	}
 	return c, nil
 }
@@ -363,7 +363,7 @@ func (e *Error) settle(cancel *wire.Cancel) {
 func (n *Node) release(c *conn) {
 	n.mu.Lock()
 	switch e := n.waiting.Front(); {
-	case n.closed, c.lastUsed < n.wary, c.lastUsed-c.born >= int64(n.o.MaxAge):
+	case n.closed, c.lastUsed < n.wary, c.lastUsed-c.born >= int64(n.o.MaxAge), c.tls != n.tls.Load():
 		n.mu.Unlock()
 		c.close()
 		n.freeSlot()

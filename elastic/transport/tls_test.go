@@ -167,6 +167,32 @@ func TestExchangesOverTLS(t *testing.T) {
 	}
 }
 
+// A connection that is in use when the certificates change is the last exchange of those from before.
+func TestConnectionsWithFormerCertificatesEnd(t *testing.T) {
+	ca := issue(t, nil, true)
+	cfg, err := TLSConfig(TLSOptions{CA: ca.certPEM()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := node(t, Options{Addr: overTLS(t, okAnswer, nil, issue(t, ca, false)), TLS: cfg, HeadTimeout: patience, WriteTimeout: patience})
+	do(t, n, &Request{Method: []byte("POST"), Target: []byte("/"), Stream: readerFunc(func(p []byte) (int, error) {
+		n.SetTLS(cfg.Clone())
+		return copy(p, "x"), nil
+	}), StreamLength: 1})
+	if s := n.Stats(); s.Open != 0 || s.Dials != 1 {
+		t.Errorf("after the exchange: %+v", s)
+	}
+	do(t, n, get("/"))
+	do(t, n, get("/"))
+	if s := n.Stats(); s.Dials != 2 || s.Idle != 1 {
+		t.Errorf("with the new ones: %+v", s)
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestPlainNodeInPlaceOfTLS(t *testing.T) {
 	n := node(t, Options{Addr: once(t, okAnswer), TLS: &tls.Config{}, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
