@@ -125,8 +125,8 @@ func TestClassify(t *testing.T) {
 	f("POST", "/i//_search", "search", Read, "i")
 	f("GET", "/i/_count/", "count", Read, "i")
 	f("GET", "/i/_count//", "count", Read, "i")
-	f("GET", "//i/_count", "count", Read, "")      // Elasticsearch 7.17 counts every index
-	f("GET", "//_doc/_search", "search", Read, "") // and here too
+	f("GET", "//i/_count", "count", Read, "")   // Elasticsearch 7.17 counts every index
+	f("GET", "//_doc/_search", "get", Read, "") // and here too
 	f("POST", "//_doc/_bulk", "bulk", Unsafe, "")
 	f("GET", "///_count", "count", Read, "")
 	f("GET", "/i/%5Fsearch", "search", Unsafe, "i") // a node takes it for a parameter or refuses it
@@ -159,8 +159,11 @@ func TestClassify(t *testing.T) {
 	f("GET", "/i/t/_search", "search", Read, "i")
 	f("GET", "/i/../_count", "count", Read, "i") // 7.17: the type ".."
 	f("GET", "/i/_nothing/_search", "search", Read, "i")
-	f("GET", "/i/_doc/_search", "search", Read, "i")
-	f("POST", "/i/_doc/_search", "search", Idempotent, "i") // writes a document on others
+	// What Elasticsearch 7 takes for a search of a type is the document of that id for all others.
+	for _, name := range []string{"_search", "_count", "_msearch", "_mget", "_termvectors", "_mtermvectors", "%5fsearch"} {
+		f("GET", "/i/_doc/"+name, "get", Read, "i")
+		f("POST", "/i/_doc/"+name, "index", Idempotent, "i")
+	}
 	f("GET", "/i/_doc/_search/template", "search_template", Read, "i")
 	f("POST", "/i/_doc/1/_update", "update", Unsafe, "i")
 	f("PUT", "/i/t/1", "index", Idempotent, "i")
