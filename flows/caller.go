@@ -270,16 +270,27 @@ func (x *Exchange) prior(text []byte, name string) []byte {
 // APIKeyID returns the id of the API key in an Authorization field, which is what stands before the colon, never the secret
 // behind it; nil for other credentials. dst is memory for it.
 func APIKeyID(dst, authorization []byte) []byte {
-	const scheme, longest = "apikey ", 1024
-	if len(authorization) < len(scheme) || len(authorization) > longest || !wire.EqualFold(authorization[:len(scheme)], scheme) {
-		return nil
-	}
-	plain, err := base64.StdEncoding.AppendDecode(dst[:0], bytes.TrimSpace(authorization[len(scheme):]))
-	id, _, found := bytes.Cut(plain, []byte{':'})
-	if err != nil || !found {
-		return nil
-	}
+	_, id := claim(dst, authorization, "apikey ")
 	return id
+}
+
+// longestClaim is the longest Authorization field, in bytes, that is looked into.
+const longestClaim = 1024
+
+// claim returns what stands before the colon of credentials of a scheme, which is whom they say they are of, or nil. dst is
+// memory, which comes back grown. Nodes take credentials without their padding too (java.util.Base64), so no spelling may get
+// around a rule about a caller.
+func claim(dst, authorization []byte, scheme string) (grown, name []byte) {
+	if len(authorization) < len(scheme) || len(authorization) > longestClaim || !wire.EqualFold(authorization[:len(scheme)], scheme) {
+		return dst, nil
+	}
+	coded := bytes.TrimRight(bytes.TrimSpace(authorization[len(scheme):]), "=")
+	plain, err := base64.RawStdEncoding.AppendDecode(dst[:0], coded)
+	name, _, found := bytes.Cut(plain, []byte{':'})
+	if err != nil || !found {
+		return plain, nil
+	}
+	return plain, name
 }
 
 // defaultIdentity returns identityFields as a configuration has them.

@@ -366,3 +366,29 @@ func TestSlowReaders(t *testing.T) {
 	waitFor(t, "the connection of a client that reads nothing to be closed", func() bool { return len(g.Conns()) == 0 })
 	_ = deaf.Close()
 }
+
+// Whom credentials name is what a node reads in them (java.util.Base64), however they are spelled.
+func TestClaim(t *testing.T) {
+	f := func(authorization, scheme, want string, found bool) {
+		t.Helper()
+		if _, got := flows.Claim(nil, []byte(authorization), scheme); string(got) != want || (got != nil) != found {
+			t.Errorf("%s: %q %v, want %q %v", authorization, got, got != nil, want, found)
+		}
+	}
+	f("Basic am9lOjE=", "basic ", "joe", true)
+	f("bASIC am9lOjE", "basic ", "joe", true)
+	f("Basic am9lOg==", "basic ", "joe", true)
+	f("Basic am9lOg", "basic ", "joe", true)
+	f("Basic am9lOjEy", "basic ", "joe", true)
+	f("Basic OjE=", "basic ", "", true)
+	f("Basic am9l", "basic ", "", false)
+	f("Basic am9lOj*=", "basic ", "", false)
+	f("Basic a", "basic ", "", false)
+	f("Basic", "basic ", "", false)
+	f("Bearer am9lOjE=", "basic ", "", false)
+	f("ApiKey a2V5OnNlY3JldA", "apikey ", "key", true)
+	f("Basic "+strings.Repeat("am9l", 300)+"OjE=", "basic ", "", false)
+	if got := flows.APIKeyID(nil, []byte("ApiKey a2V5OnNlY3JldA")); string(got) != "key" {
+		t.Errorf("key id %q", got)
+	}
+}

@@ -17,3 +17,6 @@ func (e *Entry) Conns() (states []ConnState) {
 	}
 	return states
 }
+
+// Claim is claim.
+var Claim = claim

@@ -2,7 +2,6 @@ package flows
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -276,12 +275,8 @@ func (x *Exchange) bodyFailed(be *bodyError) *elastic.Error {
 
 // setUser notes the user name of Basic credentials. It is what the caller says, not proven.
 func (x *Exchange) setUser(authorization []byte) {
-	if len(authorization) < 6 || len(authorization) > 1024 || !wire.EqualFold(authorization[:6], "basic ") {
-		return
-	}
-	plain, err := base64.StdEncoding.AppendDecode(x.scratch[:0], bytes.TrimSpace(authorization[6:]))
-	x.scratch = plain
-	if user, _, ok := bytes.Cut(plain, []byte{':'}); ok && err == nil {
+	var user []byte
+	if x.scratch, user = claim(x.scratch, authorization, "basic "); user != nil {
 		x.Request.User = user
 	}
 }
