@@ -216,9 +216,7 @@ func TestSlowHeadIsCutAndIdleConnectionIsNot(t *testing.T) {
 // Who connects and says nothing, or stops half-way, does not keep the connection (valyala/fasthttp#572), whichever layer waits for
 // him.
 func TestSilentClientsAreCut(t *testing.T) {
-	limits := func(c *flows.EntryConfig) {
-		c.HeaderTimeout, c.IdleTimeout, c.ReadTimeout = 200e6, 200e6, 200e6
-	}
+	limits := func(c *flows.EntryConfig) { c.HeaderTimeout, c.ReadTimeout = 200e6, 200e6 }
 	f := func(g *flowstest.Gateway, sent, want string) {
 		t.Helper()
 		c := g.Dial()
@@ -231,7 +229,10 @@ func TestSilentClientsAreCut(t *testing.T) {
 		}
 		waitFor(t, "the connection to be given back", func() bool { return len(g.Conns()) == 0 })
 	}
-	plain := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), limits)
+	plain := newGateway(t, flowstest.Main("{answer: {mirror: true}}"), testRegistry(nil), func(c *flows.EntryConfig) {
+		limits(c)
+		c.IdleTimeout = 200e6
+	})
 	f(plain, "", "")
 	f(plain, "\r\n", "")
 	f(plain, "G", "HTTP/1.1 408 ")
