@@ -143,7 +143,7 @@ func (l *lookup) serve(x *flows.Exchange, next flows.Handler) error {
 			}
 			l.hit(x, t, e, now)
 			return nil
-		case l.mayGive(t, e, now, l.stale.whileRevalidate) && l.trusts(t, e.age(now), now) && !t.async.on: // which nobody would fetch
+		case l.mayRevalidate(t, e, now) && !t.async.on: // which nobody would fetch
 			l.renew(x, next, t, e, now)
 			l.giveStale(x, t, e, now, detailRevalidate)
 			return nil

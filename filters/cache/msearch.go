@@ -39,6 +39,9 @@ type item struct {
 	flight *flight // which it leads or waits for
 	leads  bool
 	from   origin
+	past   *Entry // an entry that does not answer it while nodes do
+	detail string // why an entry was given whose time is over
+	renew  bool   // the entry is to be asked for anew
 }
 
 // An origin says where the answer to an item came from.
@@ -48,10 +51,11 @@ const (
 	fromNode origin = iota
 	fromStore
 	fromFlight
+	fromPast // an answer past its time
 	origins
 )
 
-var originNames = [origins]string{"miss", "hit", "shared"}
+var originNames = [origins]string{"miss", "hit", "shared", "stale"}
 
 // serveMulti is serve for a _msearch.
 func (l *lookup) serveMulti(x *flows.Exchange, next flows.Handler, t *ticket) error {
@@ -70,6 +74,7 @@ func (l *lookup) serveMulti(x *flows.Exchange, next flows.Handler, t *ticket) er
 			missing++
 		}
 	}
+	l.renewMulti(x, next, t, m, now)
 	if missing == 0 {
 		l.mergeHits(x, t, m, now)
 		return nil
@@ -181,13 +186,112 @@ func (l *lookup) lookUp(t *ticket, it *item, now time.Time) bool {
 	}
 	t.key, t.verdict = it.key, it.verdict
 	e := l.find(t)
-	if e == nil || l.refusal(t, e, now) != "" || e.warns() {
+	switch {
+	case e == nil || e.warns():
 		return false
+	case l.refusal(t, e, now) == "":
+		it.renew = l.renewsAhead(e, now)
+		l.giveItem(it, e, now, "")
+		return true
+	case l.mayRevalidate(t, e, now):
+		it.renew = true
+		l.giveItem(it, e, now, detailRevalidate)
+		return true
 	}
+	it.past = e
+	return false
+}
+
+// giveItem makes e the answer to an item. If its time is over, detail says why it is given.
+func (l *lookup) giveItem(it *item, e *Entry, now time.Time, detail string) {
 	e.hits.Add(1)
 	l.ages.Observe(e.age(now).Seconds())
-	it.entry, it.from = e, fromStore
+	it.entry, it.answer, it.from, it.detail = e, nil, fromStore, detail
+	if detail != "" {
+		it.from = fromPast
+	}
+}
+
+// rescueItem is rescue for one search of a _msearch.
+func (l *lookup) rescueItem(t *ticket, it *item) bool {
+	now := time.Now()
+	if t.verdict, t.past = it.verdict, it.past; !l.mayRescue(t, now) {
+		return false
+	}
+	l.giveItem(it, it.past, now, detailError)
 	return true
+}
+
+// renewMulti asks for what is to be renewed of the answers that are stored, in the background and in one _msearch.
+func (l *lookup) renewMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi, now time.Time) {
+	var due []int
+	for i := range m.items {
+		if it := &m.items[i]; it.renew && it.entry.claim(now) {
+			due = append(due, i)
+		}
+	}
+	if len(due) == 0 || !l.shared.beginRenewal() {
+		return
+	}
+	var led []*flight
+	due = slices.DeleteFunc(due, func(i int) bool {
+		f := l.leadRenewal(&m.items[i].key, &m.items[i].verdict, now)
+		if f != nil {
+			led = append(led, f)
+		}
+		return f == nil
+	})
+	d, td, md := l.detachMulti(x, t, m, due, led, renewLimit)
+	if d == nil {
+		l.shared.renewals.Add(-1)
+		for _, f := range led {
+			l.shared.flights.land(f, now, false)
+		}
+		return
+	}
+	l.inBackground(d, func() {
+		defer l.shared.renewals.Add(-1)
+		err := l.fillMulti(d, next, td, md)
+		for i := range md.items {
+			it := &md.items[i]
+			l.shared.countRenewal(it.stored, failed(d, err) || failing(it.status))
+		}
+	})
+}
+
+// detachMulti returns an exchange of its own that asks for some searches of m, whose flights led are, with its ticket and what is
+// known of it, or nil if there can be none, or there is no search.
+func (l *lookup) detachMulti(x *flows.Exchange, t *ticket, m *multi, which []int, led []*flight, limit time.Duration) (*flows.Exchange, *ticket, *multi) {
+	if len(which) == 0 {
+		return nil, nil, nil
+	}
+	d, td := l.detach(x, t, limit)
+	if d == nil {
+		return nil, nil, nil
+	}
+	md := &multi{items: make([]item, len(which))}
+	for _, i := range which {
+		md.body = append(md.body, m.searches.List[i].Lines...)
+	}
+	_ = md.searches.Split(md.body, d.Request.Query) // which has been split before
+	for n, i := range which {
+		it, s := &m.items[i], &md.searches.List[n]
+		md.items[n] = item{wanted: wanted{key: it.key, verdict: it.verdict}, index: s.Index, same: n, flight: led[n], leads: true}
+		if s.Index == nil {
+			md.items[n].index = d.Call().Index
+		}
+		md.asked = append(md.asked, n)
+	}
+	return d, td, md
+}
+
+// fillMulti sends the items of m, all of which lead flights, and lands these with what comes of it.
+func (l *lookup) fillMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) (err error) {
+	returned := false
+	defer func() { l.landMulti(x, t, m, err, returned) }() // also when a filter below panics
+	err = l.askMulti(x, next, t, m)
+	returned = true
+	return err
 }
 
 // warns tells whether e came with a warning. In a _msearch nobody knows which search it was about.
@@ -230,7 +334,7 @@ func (l *lookup) fetchMulti(x *flows.Exchange, next flows.Handler, t *ticket, m 
 	// What this request leads lands before it waits for others, so that two requests never wait for each other.
 	returned = true
 	l.landMulti(x, t, m, nil, returned)
-	if err := l.waitMulti(x, m); err != nil {
+	if err := l.waitMulti(x, t, m); err != nil {
 		return err
 	}
 	if len(m.asked) > 0 {
@@ -250,15 +354,21 @@ func (l *lookup) joinMulti(t *ticket, m *multi) {
 		if it.same != i || it.entry != nil || it.verdict.Bypass != "" {
 			continue
 		}
-		f, lead := l.shared.flights.join(&it.key, time.Now(), l.joiner(&it.verdict))
+		now := time.Now()
+		if it.past != nil && l.shared.flights.overdue(&it.key, now, l.stale.maxWait) && l.rescueItem(t, it) {
+			continue
+		}
+		f, lead := l.shared.flights.join(&it.key, now, l.joiner(&it.verdict))
 		if f != nil && !lead && m.leads(f) { // for another search of the request, which is sent together with this one
 			l.shared.flights.leave(f)
 			continue
 		}
 		it.flight, it.leads = f, lead
-		if it.leads && l.lookUp(t, it, time.Now()) { // another flight has landed meanwhile
-			it.flight.entry = it.entry
-			l.shared.flights.land(it.flight, time.Now(), false)
+		if it.leads && l.lookUp(t, it, now) { // another flight has landed meanwhile
+			if it.from == fromStore {
+				it.flight.entry = it.entry
+			}
+			l.shared.flights.land(it.flight, now, false)
 			it.flight, it.leads = nil, false
 		}
 	}
@@ -274,11 +384,10 @@ func (m *multi) leads(f *flight) bool {
 	return false
 }
 
-// callMulti sends the items that are to be asked for. It tells whether the answer of next is the answer to the whole request.
-func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) (whole bool, err error) {
-	all := len(m.asked) == len(m.items)
+// askMulti sends the items that are to be asked for, and offers their answers to the cache.
+func (l *lookup) askMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) error {
 	body := m.body
-	if !all {
+	if len(m.asked) < len(m.items) {
 		body = nil
 		for _, i := range m.asked {
 			body = m.searches.List[i].Append(body)
@@ -295,7 +404,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	x.Request.Body.Replace(body)
 	defer x.Request.Body.Replace(m.body)
 	t.multi = m
-	err = l.call(x, next, t)
+	err := l.call(x, next, t)
 	t.multi = nil
 	if x.Trace.Outcome == flows.Upstream && err == nil {
 		l.forgetRefused(x, t, m)
@@ -305,6 +414,20 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 		t.why = reasonUnanswered
 	case x.Response.Status != 200:
 		t.why = query.ReasonStatus
+	}
+	return err
+}
+
+// callMulti sends the items that are to be asked for, and lands the flights that m leads. It tells whether the answer of next is
+// the answer to the whole request.
+func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi) (whole bool, err error) {
+	all := len(m.asked) == len(m.items)
+	err = l.askMulti(x, next, t, m)
+	l.landMulti(x, t, m, err, true) // before what is older takes the place of what has failed
+	switch {
+	case l.rescueMulti(x, t, m, err):
+		return false, nil
+	case err != nil, !x.Response.Answered(), x.Response.Status != 200:
 	case all:
 	default:
 		if m.takeApart(x) {
@@ -326,12 +449,58 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	return true, err
 }
 
+// rescueMulti gives the asked items for which the cluster failed what is kept of before, if there is such an answer to any. The
+// others are then told of the failure, each by itself, as nodes do where one search fails.
+func (l *lookup) rescueMulti(x *flows.Exchange, t *ticket, m *multi, err error) bool {
+	whole := failed(x, err)
+	rescuable := func(i int) bool {
+		it := &m.items[i]
+		t.verdict, t.past = it.verdict, it.past
+		return (whole || failing(it.status)) && l.mayRescue(t, time.Now())
+	}
+	if !slices.ContainsFunc(m.asked, rescuable) || !whole && !m.takeApart(x) {
+		return false
+	}
+	var failure []byte
+	if whole {
+		failure = m.failure(x, err)
+	}
+	for _, i := range m.asked {
+		it := &m.items[i]
+		if (whole || failing(it.status)) && l.rescueItem(t, it) {
+			continue
+		}
+		if whole {
+			it.answer, it.why = failure, t.why
+		}
+	}
+	if whole {
+		x.Reply(200, "", nil) // as of which merge takes the place
+		m.addFields(x)
+		x.Trace.Outcome = flows.Hit
+	}
+	return true
+}
+
+// failure returns the failure of a whole _msearch as that of one search.
+func (m *multi) failure(x *flows.Exchange, err error) []byte {
+	if err != nil {
+		return elastic.AsError(err).Body()
+	}
+	status := x.Response.Status
+	if body, err := x.Response.Body.Bytes(maxFailure); err == nil && query.ItemStatus(body) == status {
+		return bytes.Clone(body)
+	}
+	return elastic.Errorf(status, "answer_exception", "the cluster answered %d to all searches", status).Body()
+}
+
 // forgetRefused ends what is kept for the searches that the node has refused, each by itself or all.
 func (l *lookup) forgetRefused(x *flows.Exchange, t *ticket, m *multi) {
 	for _, i := range m.asked {
 		it := &m.items[i]
 		if it.verdict.Bypass == "" && l.refused(t, max(x.Response.Status, it.status)) {
 			l.shared.forget(&it.key)
+			it.past = nil
 		}
 	}
 }
@@ -405,7 +574,7 @@ func (l *lookup) landMulti(x *flows.Exchange, t *ticket, m *multi, err error, re
 		}
 		f := it.flight
 		mark, why := false, cmp.Or(t.why, it.why)
-		f.failed = returned && failed(x, err)
+		f.failed = returned && (failed(x, err) || failing(it.status))
 		switch {
 		case it.entry != nil:
 			f.entry = it.entry
@@ -424,7 +593,7 @@ func (l *lookup) landMulti(x *flows.Exchange, t *ticket, m *multi, err error, re
 }
 
 // waitMulti waits for the flights of others that m has joined, and puts what they did not bring into asked.
-func (l *lookup) waitMulti(x *flows.Exchange, m *multi) error {
+func (l *lookup) waitMulti(x *flows.Exchange, t *ticket, m *multi) error {
 	left := false
 	m.asked = m.asked[:0]
 	for i := range m.items {
@@ -433,12 +602,18 @@ func (l *lookup) waitMulti(x *flows.Exchange, m *multi) error {
 		if f == nil {
 			continue
 		}
+		end := waitLeft
 		if !left {
-			left = f.wait(x, l.stale.maxWait) == waitLeft
+			end = f.wait(x, l.stale.maxWait)
+			left = end == waitLeft
 		}
-		if f.landed.Load() && f.entry != nil && !f.partial && !f.entry.warns() {
+		switch {
+		case end == waitLanded && f.entry != nil && !f.partial && !f.entry.warns():
 			it.entry, it.from = f.entry, fromFlight
-		} else {
+		case end == waitLate && l.rescueItem(t, it):
+			f.late.Store(true)
+		case end == waitLanded && f.failed && l.rescueItem(t, it):
+		default:
 			m.asked = append(m.asked, i)
 		}
 	}
@@ -467,33 +642,61 @@ func (l *lookup) leaveMulti(m *multi) {
 // merge puts the answer to x together.
 func (l *lookup) merge(x *flows.Exchange, t *ticket, m *multi) {
 	l.write(x, m)
-	l.requests[outcomeMiss].Inc()
-	l.countMulti(m)
 	if x.Response.Answered() {
 		x.Response.Body.Replace(m.merged)
-	} else { // all is from flights
-		x.Trace.Outcome = flows.Shared
+	} else { // nothing was asked of a node
+		x.Trace.Outcome = flows.Hit
+		if slices.ContainsFunc(m.items, func(it item) bool { return it.from == fromFlight }) {
+			x.Trace.Outcome = flows.Shared
+		}
 		m.reply(x)
 	}
-	t.sayMulti(x, m)
+	if slices.ContainsFunc(m.items, func(it item) bool { return m.items[it.same].from == fromNode || it.from == fromFlight }) {
+		l.requests[outcomeMiss].Inc()
+		l.countMulti(m)
+		t.sayMulti(x, m)
+		return
+	}
+	l.sayHits(x, t, m, time.Now())
 }
 
 // mergeHits answers x when all its items are stored.
 func (l *lookup) mergeHits(x *flows.Exchange, t *ticket, m *multi, now time.Time) {
 	l.write(x, m)
-	l.requests[outcomeHit].Inc()
-	l.countMulti(m)
 	x.Trace.Outcome = flows.Hit
 	m.reply(x)
+	l.sayHits(x, t, m, now)
+}
+
+// sayHits counts, and says, that x was answered by entries that are stored.
+func (l *lookup) sayHits(x *flows.Exchange, t *ticket, m *multi, now time.Time) {
+	l.countMulti(m)
 	oldest := m.items[0].entry
-	left := oldest.left(now)
+	left, detail := oldest.left(now), m.detail()
 	for i := range m.items {
 		e := m.items[m.items[i].same].entry
 		if left = min(left, e.left(now)); e.asked.Before(oldest.asked) {
 			oldest = e
 		}
 	}
+	if detail != "" {
+		l.requests[outcomeStale].Inc()
+		t.sayHit(x, oldest.age(now), left, detail)
+		return
+	}
+	l.requests[outcomeHit].Inc()
 	l.sayHit(x, t, oldest.age(now), left)
+}
+
+// detail returns why entries were given whose time is over, or "". That the cluster failed says more.
+func (m *multi) detail() string {
+	detail := ""
+	for i := range m.items {
+		if it := &m.items[i]; it.detail != "" && detail != detailError {
+			detail = it.detail
+		}
+	}
+	return detail
 }
 
 // write puts the items together as a node does. took is the time that the request took here.
@@ -518,7 +721,13 @@ func (l *lookup) write(x *flows.Exchange, m *multi) {
 // reply makes the merged answer the response of x, with the fields of a stored one.
 func (m *multi) reply(x *flows.Exchange) {
 	x.Reply(200, "", m.merged)
-	for _, f := range m.items[0].entry.fields {
+	m.addFields(x)
+}
+
+// addFields gives the response of x the fields of a stored answer, of which there is one.
+func (m *multi) addFields(x *flows.Exchange) {
+	stored := slices.IndexFunc(m.items, func(it item) bool { return it.entry != nil })
+	for _, f := range m.items[stored].entry.fields {
 		x.Response.Header.Add(f.Name, f.Value)
 	}
 	if id := x.Request.Header.Get("x-opaque-id"); id != nil {
@@ -562,6 +771,9 @@ func (t *ticket) sayMulti(x *flows.Exchange, m *multi) {
 		t.scratch = strconv.AppendInt(t.scratch, int64(had), 10)
 		t.scratch = append(t.scratch, '/')
 		t.scratch = strconv.AppendInt(t.scratch, int64(len(m.items)), 10)
+		if detail := m.detail(); detail != "" {
+			t.scratch = append(append(t.scratch, ' '), detail...)
+		}
 		t.scratch = append(t.scratch, '"')
 	case stored > 0:
 		t.scratch = append(t.scratch, "weir; fwd=miss; stored"...)

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"errors"
 	"time"
 
 	"weir/elastic"
@@ -78,6 +77,11 @@ func (l *lookup) mayGive(t *ticket, e *Entry, now time.Time, window time.Duratio
 		(t.verdict.MaxAge < 0 || e.age(now) <= t.verdict.MaxAge)
 }
 
+// mayRevalidate tells whether e, whose time is over, may be given while it is asked for anew.
+func (l *lookup) mayRevalidate(t *ticket, e *Entry, now time.Time) bool {
+	return l.mayGive(t, e, now, l.stale.whileRevalidate) && l.trusts(t, e.age(now), now)
+}
+
 // giveStale answers x with e, whose time is over.
 func (l *lookup) giveStale(x *flows.Exchange, t *ticket, e *Entry, now time.Time, detail string) {
 	l.requests[outcomeStale].Inc()
@@ -106,13 +110,14 @@ func failed(x *flows.Exchange, err error) bool {
 	if x.Trace.Outcome != flows.Upstream || x.Cancel().Fired() {
 		return false
 	}
-	status := x.Response.Status
 	if err != nil {
-		status = 500
-		if ee := (*elastic.Error)(nil); errors.As(err, &ee) {
-			status = ee.Status
-		}
+		return failing(elastic.AsError(err).Status)
 	}
+	return failing(x.Response.Status)
+}
+
+// failing tells whether a status says that the cluster could not answer.
+func failing(status int) bool {
 	switch status {
 	case 429, 500, 502, 503, 504:
 		return true
@@ -123,51 +128,81 @@ func failed(x *flows.Exchange, err error) bool {
 // renew asks for the answer under the ticket's key anew, in the background, unless that was tried a moment ago or is
 // being done.
 func (l *lookup) renew(x *flows.Exchange, next flows.Handler, t *ticket, e *Entry, now time.Time) {
-	due := e.renewed.Load()
-	if now.UnixNano() < due || !e.renewed.CompareAndSwap(due, now.Add(renewEvery).UnixNano()) {
+	if !e.claim(now) || !l.shared.beginRenewal() {
 		return
 	}
-	s := l.shared
-	if s.renewals.Add(1) > maxRenewals {
-		s.renewals.Add(-1)
-		s.metrics.renewals[renewalSkipped].Inc()
-		return
-	}
-	j := l.joiner(&t.verdict)
-	j.maxAge = -1 // whatever this caller wants, an answer is on its way
-	f, lead := s.flights.join(&t.key, now, j)
-	if !lead {
-		if f != nil {
-			s.flights.leave(f)
-		}
-		s.renewals.Add(-1)
+	f := l.leadRenewal(&t.key, &t.verdict, now)
+	if f == nil {
+		l.shared.renewals.Add(-1)
 		return
 	}
 	d, td := l.detach(x, t, renewLimit)
 	if d == nil {
-		s.renewals.Add(-1)
-		s.flights.land(f, now, false)
+		l.shared.renewals.Add(-1)
+		l.shared.flights.land(f, now, false)
 		return
 	}
+	l.inBackground(d, func() {
+		defer l.shared.renewals.Add(-1)
+		err := l.fill(d, next, td, f)
+		l.shared.countRenewal(td.stored, failed(d, err))
+	})
+}
+
+// claim makes the caller the one who sees to it that e is renewed, unless somebody tried that a moment ago.
+func (e *Entry) claim(now time.Time) bool {
+	due := e.renewed.Load()
+	return now.UnixNano() >= due && e.renewed.CompareAndSwap(due, now.Add(renewEvery).UnixNano())
+}
+
+// beginRenewal counts a renewal as running, unless there are too many.
+func (s *shared) beginRenewal() bool {
+	if s.renewals.Add(1) > maxRenewals {
+		s.renewals.Add(-1)
+		s.metrics.renewals[renewalSkipped].Inc()
+		return false
+	}
+	return true
+}
+
+// leadRenewal returns a flight that asks anew for the answer under key, or nil if one is on its way.
+func (l *lookup) leadRenewal(key *query.Key, v *query.Verdict, now time.Time) *flight {
+	j := l.joiner(v)
+	j.maxAge = -1 // whatever this caller wants, an answer is on its way
+	f, lead := l.shared.flights.join(key, now, j)
+	if lead {
+		return f
+	}
+	if f != nil {
+		l.shared.flights.leave(f)
+	}
+	return nil
+}
+
+// inBackground runs work, for which d was detached, and ends d.
+func (l *lookup) inBackground(d *flows.Exchange, work func()) {
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				s.fault(p)
+				l.shared.fault(p)
 			}
-			s.renewals.Add(-1)
 			d.End()
 		}()
-		err := l.fill(d, next, td, f)
-		how := renewalStored
-		switch {
-		case td.stored:
-		case failed(d, err):
-			how = renewalFailed
-		default:
-			how = renewalRejected
-		}
-		s.metrics.renewals[how].Inc()
+		work()
 	}()
+}
+
+// countRenewal counts what became of one renewal.
+func (s *shared) countRenewal(stored, failed bool) {
+	how := renewalStored
+	switch {
+	case stored:
+	case failed:
+		how = renewalFailed
+	default:
+		how = renewalRejected
+	}
+	s.metrics.renewals[how].Inc()
 }
 
 // detach returns an exchange of its own that asks for what x does, with its ticket, or nil if there can be none. It has
@@ -194,15 +229,7 @@ func (l *lookup) launch(x *flows.Exchange, next flows.Handler, t *ticket, f *fli
 	}
 	l.shared.flights.await(f)
 	f.abort.Store(d.Cancel())
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				l.shared.fault(p)
-			}
-			d.End()
-		}()
-		_ = l.fill(d, next, td, f) // an error is given to those who wait
-	}()
+	l.inBackground(d, func() { _ = l.fill(d, next, td, f) }) // an error is given to those who wait
 	return true
 }
 
