@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,8 +32,8 @@ type flight struct {
 	part    int
 	waiters atomic.Int64
 	landed  atomic.Bool
-	late    atomic.Bool                 // somebody would not wait for it any longer, and is content with an older answer meanwhile
-	abort   atomic.Pointer[wire.Cancel] // of an exchange of its own; nil if it has none
+	late    atomic.Bool            // somebody would not wait for it any longer, and is content with an older answer meanwhile
+	launch  atomic.Pointer[launch] // an exchange of its own; nil if it has none
 
 	// The fields below are set before done is closed and do not change then.
 	entry   *Entry // the answer, or nil
@@ -45,6 +46,17 @@ type flight struct {
 	narrow  chan struct{} // waiters take a slot here to go on by themselves; nil: no limit
 	trace   flows.Trace   // of an exchange of its own, and whether what it brought is kept
 	stored  bool
+}
+
+// A launch is an exchange that was begun for flights only.
+type launch struct {
+	cancel  *wire.Cancel
+	flights []*flight
+}
+
+// wanted tells whether somebody waits for one of its flights, or would not wait any longer and is content with what comes later.
+func (l *launch) wanted() bool {
+	return slices.ContainsFunc(l.flights, func(f *flight) bool { return f.held() || f.late.Load() })
 }
 
 // held tells whether somebody waits for the flight, so that it must not end with its leader's client.
@@ -149,8 +161,8 @@ func (fs *flights) await(f *flight) {
 func (fs *flights) leave(f *flight) {
 	left := f.waiters.Add(-1)
 	fs.waiting.Add(-1)
-	if cancel := f.abort.Load(); cancel != nil && left == 0 && !f.landed.Load() && !f.late.Load() {
-		cancel.Fire()
+	if own := f.launch.Load(); own != nil && left == 0 && !f.landed.Load() && !own.wanted() {
+		own.cancel.Fire()
 	}
 }
 

@@ -710,7 +710,7 @@ func (l *lookup) land(x *flows.Exchange, t *ticket, f *flight, err error, return
 			f.entry, f.partial, f.dropped, f.why = e, true, t.verdict.Dropped, t.why
 		}
 	}
-	if f.abort.Load() != nil {
+	if f.launch.Load() != nil {
 		f.trace, f.stored, f.why = x.Trace, t.stored, t.why
 	}
 	l.shared.flights.land(f, time.Now(), mark)

@@ -26,6 +26,14 @@ type multi struct {
 
 	asked  []int // items that were sent last, in their order
 	merged []byte
+
+	launch   *launch      // of flights for items of this one
+	launched *multi       // what is asked for there
+	fields   []wire.Field // of the answer to that
+
+	// What came of a launched one, set before its flights land.
+	came   *Entry // the answer, if it may be given to others
+	failed error  // instead of an answer
 }
 
 // An item is one search of a multi.
@@ -42,6 +50,8 @@ type item struct {
 	past   *Entry // an entry that does not answer it while nodes do
 	detail string // why an entry was given whose time is over
 	renew  bool   // the entry is to be asked for anew
+
+	launched *item // the same search where it is asked for in an exchange that was begun for it
 }
 
 // An origin says where the answer to an item came from.
@@ -290,8 +300,93 @@ func (l *lookup) fillMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 	returned := false
 	defer func() { l.landMulti(x, t, m, err, returned) }() // also when a filter below panics
 	err = l.askMulti(x, next, t, m)
+	if m.failed = err; err == nil && m.launch != nil {
+		m.came = failure(x, t.asked)
+	}
 	returned = true
 	return err
+}
+
+// mayLaunch tells whether older answers are at hand for all that is asked for, so that nobody waits for the new ones at any price.
+func (l *lookup) mayLaunch(t *ticket, m *multi) bool {
+	now := time.Now()
+	return !slices.ContainsFunc(m.asked, func(i int) bool {
+		it := &m.items[i]
+		t.verdict, t.past = it.verdict, it.past
+		return !it.leads || !l.mayRescue(t, now)
+	})
+}
+
+// launchMulti is launch for the flights that m leads, which are for all that is asked for.
+func (l *lookup) launchMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *multi, led []*flight) bool {
+	d, td, md := l.detachMulti(x, t, m, m.asked, led, launchLimit)
+	if d == nil {
+		return false
+	}
+	m.launch, m.launched = &launch{cancel: d.Cancel(), flights: led}, md
+	md.launch = m.launch
+	for n, i := range m.asked {
+		it := &m.items[i]
+		it.leads, it.launched = false, &md.items[n]
+		l.shared.flights.await(it.flight)
+		it.flight.launch.Store(m.launch)
+	}
+	l.inBackground(d, func() { _ = l.fillMulti(d, next, td, md) }) // an error is given to those who wait
+	return true
+}
+
+// takeLaunched takes what was answered where m has launched flights, if they have landed, for the items that are still to be asked
+// for. It tells whether that is the answer to the whole request.
+func (l *lookup) takeLaunched(x *flows.Exchange, t *ticket, m *multi) (whole bool, err error) {
+	if m.launch == nil || !m.launch.flights[0].landed.Load() {
+		return false, nil
+	}
+	traceAs(x, &m.launch.flights[0].trace)
+	came := m.launched.came
+	switch {
+	case came != nil && came.status == 200:
+		m.fields = came.fields
+		answers, ok := query.Responses(came.body)
+		if !ok || len(answers) != len(m.launched.items) {
+			return false, nil
+		}
+		for n := range answers {
+			m.launched.items[n].answer = answers[n]
+		}
+		m.asked = slices.DeleteFunc(m.asked, func(i int) bool {
+			it := &m.items[i]
+			if it.launched == nil {
+				return false
+			}
+			it.answer, it.why = it.launched.answer, it.launched.why
+			return true
+		})
+		return false, nil
+	case !slices.ContainsFunc(m.asked, func(i int) bool { return m.items[i].launched != nil }):
+		return false, nil
+	case m.launched.failed != nil:
+		t.why = reasonUnanswered
+	case came == nil: // it is for nobody else
+		return false, nil
+	default:
+		t.why = query.ReasonStatus
+		came.give(x, false)
+	}
+	l.passWhole(x, t, m, false)
+	return true, m.launched.failed
+}
+
+// passWhole counts, and says, that x was answered as a whole by a node. Unless it was asked for all, what was there already is not
+// what the client is given.
+func (l *lookup) passWhole(x *flows.Exchange, t *ticket, m *multi, all bool) {
+	if !all {
+		for i := range m.items {
+			m.items[i].from, m.items[i].stored, m.items[i].detail = fromNode, false, ""
+		}
+	}
+	l.countMulti(m)
+	l.requests[outcomeMiss].Inc()
+	t.sayMulti(x, m)
 }
 
 // warns tells whether e came with a warning. In a _msearch nobody knows which search it was about.
@@ -322,9 +417,13 @@ func (l *lookup) fetchMulti(x *flows.Exchange, next flows.Handler, t *ticket, m 
 			led = append(led, it.flight)
 		}
 	}
-	// It is asked from another goroutine, so it looks at what does not change.
-	x.HoldCancel(func() bool { return slices.ContainsFunc(led, (*flight).held) })
-	if len(m.asked) > 0 {
+	switch {
+	case len(m.asked) == 0:
+	case l.mayLaunch(t, m) && l.launchMulti(x, next, t, m, led):
+		m.asked = nil // it waits for them like others
+	default:
+		// It is asked from another goroutine, so it looks at what does not change.
+		x.HoldCancel(func() bool { return slices.ContainsFunc(led, (*flight).held) })
 		whole, err := l.callMulti(x, next, t, m)
 		returned = true
 		if err != nil || whole {
@@ -335,6 +434,9 @@ func (l *lookup) fetchMulti(x *flows.Exchange, next flows.Handler, t *ticket, m 
 	returned = true
 	l.landMulti(x, t, m, nil, returned)
 	if err := l.waitMulti(x, t, m); err != nil {
+		return err
+	}
+	if whole, err := l.takeLaunched(x, t, m); whole {
 		return err
 	}
 	if len(m.asked) > 0 {
@@ -438,14 +540,7 @@ func (l *lookup) callMulti(x *flows.Exchange, next flows.Handler, t *ticket, m *
 		t.why = query.ReasonMalformed
 		err = next.Serve(x)
 	}
-	if !all { // what was there already is not what the client is given
-		for i := range m.items {
-			m.items[i].from, m.items[i].stored = fromNode, false
-		}
-	}
-	l.countMulti(m)
-	l.requests[outcomeMiss].Inc()
-	t.sayMulti(x, m)
+	l.passWhole(x, t, m, all)
 	return true, err
 }
 
@@ -587,6 +682,9 @@ func (l *lookup) landMulti(x *flows.Exchange, t *ticket, m *multi, err error, re
 		case why != "" && !passing(why):
 			mark = true
 		}
+		if m.launch != nil {
+			f.trace, f.stored = x.Trace, it.stored
+		}
 		l.shared.flights.land(f, time.Now(), mark)
 		it.flight, it.leads = nil, false
 	}
@@ -609,7 +707,9 @@ func (l *lookup) waitMulti(x *flows.Exchange, t *ticket, m *multi) error {
 		}
 		switch {
 		case end == waitLanded && f.entry != nil && !f.partial && !f.entry.warns():
-			it.entry, it.from = f.entry, fromFlight
+			if it.entry, it.from = f.entry, fromFlight; it.launched != nil {
+				it.from, it.stored = fromNode, it.launched.stored
+			}
 		case end == waitLate && l.rescueItem(t, it):
 			f.late.Store(true)
 		case end == waitLanded && f.failed && l.rescueItem(t, it):
@@ -644,20 +744,33 @@ func (l *lookup) merge(x *flows.Exchange, t *ticket, m *multi) {
 	l.write(x, m)
 	if x.Response.Answered() {
 		x.Response.Body.Replace(m.merged)
-	} else { // nothing was asked of a node
-		x.Trace.Outcome = flows.Hit
-		if slices.ContainsFunc(m.items, func(it item) bool { return it.from == fromFlight }) {
+	} else {
+		switch {
+		case m.has(fromNode): // by a launch
+		case m.has(fromFlight):
 			x.Trace.Outcome = flows.Shared
+		default:
+			x.Trace.Outcome = flows.Hit
 		}
 		m.reply(x)
 	}
-	if slices.ContainsFunc(m.items, func(it item) bool { return m.items[it.same].from == fromNode || it.from == fromFlight }) {
+	if m.has(fromNode) || m.has(fromFlight) {
 		l.requests[outcomeMiss].Inc()
 		l.countMulti(m)
 		t.sayMulti(x, m)
 		return
 	}
 	l.sayHits(x, t, m, time.Now())
+}
+
+// has tells whether an answer came from there.
+func (m *multi) has(from origin) bool {
+	for i := range m.items {
+		if m.items[i].same == i && m.items[i].from == from {
+			return true
+		}
+	}
+	return false
 }
 
 // mergeHits answers x when all its items are stored.
@@ -724,10 +837,13 @@ func (m *multi) reply(x *flows.Exchange) {
 	m.addFields(x)
 }
 
-// addFields gives the response of x the fields of a stored answer, of which there is one.
+// addFields gives the response of x the fields of the answer to what was launched for it, or else of a stored answer.
 func (m *multi) addFields(x *flows.Exchange) {
-	stored := slices.IndexFunc(m.items, func(it item) bool { return it.entry != nil })
-	for _, f := range m.items[stored].entry.fields {
+	fields := m.fields
+	if stored := slices.IndexFunc(m.items, func(it item) bool { return it.entry != nil }); fields == nil && stored >= 0 {
+		fields = m.items[stored].entry.fields
+	}
+	for _, f := range fields {
 		x.Response.Header.Add(f.Name, f.Value)
 	}
 	if id := x.Request.Header.Get("x-opaque-id"); id != nil {

@@ -323,3 +323,140 @@ func TestOwnRefusalsOfMultiSearchAreNotPaperedOver(t *testing.T) {
 		}
 	})
 }
+
+// With older answers at hand for all that is asked for nobody waits longer than max_wait, and the new ones are kept when they come
+// in the end. Who comes next does not wait at all, until it is time to try again.
+func TestMultiSearchDoesNotWaitAtAnyPrice(t *testing.T) {
+	stale(t, "stale_if_error: 10m, max_wait: 2s", func(t *testing.T, r *rig) {
+		var takes atomic.Int64
+		node := multiNode(nil)
+		r.node = func(x *flows.Exchange, call int64) error {
+			select {
+			case <-time.After(time.Duration(takes.Load())):
+				return node(x, call)
+			case <-x.Cancel().Done():
+				return elastic.Errorf(502, "answer_exception", "cut off")
+			}
+		}
+		ask := func(wait time.Duration, calls, status string, searches ...int) {
+			t.Helper()
+			before := time.Now()
+			x := r.ask("/_msearch", multiOf(searches...))
+			if took := time.Since(before); took != wait || tooks(t, x) != calls || !strings.HasSuffix(field(x, "cache-status"), status) {
+				t.Errorf("%d after %s: answers of %s, %s, want %s after %s, %s", searches, took, tooks(t, x), field(x, "cache-status"), calls, wait, status)
+			}
+		}
+		ask(0, "1 1", "weir; fwd=miss; stored", 1, 2)
+		<-time.After(12 * time.Second)
+		takes.Store(int64(3 * time.Second))
+		ask(2*time.Second, "1 1", "; detail=stale-if-error", 1, 2)
+		ask(0, "1", "; detail=stale-if-error", 2)
+		r.wantCalls(2)
+		<-time.After(1001 * time.Millisecond)
+		ask(0, "2 2", "", 1, 2)
+		if r.count("weir_cache_requests_total", "main", "hit") != 1 {
+			t.Error("the answers that came late were not kept")
+		}
+
+		<-time.After(12 * time.Second)
+		takes.Store(int64(time.Second))
+		x := r.ask("/_msearch", multiOf(1, 2, 1))
+		wantStatus(t, x, "weir; fwd=miss; stored")
+		if got := tooks(t, x); got != "3 3 3" || x.Trace.Outcome != flows.Upstream || field(x, "x-elastic-product") != "Elasticsearch" {
+			t.Errorf("answers of %s, outcome %s, header %q", got, x.Trace.Outcome, x.Response.Header.Fields())
+		}
+		r.wantCalls(3)
+
+		// What is missing is waited for, and the old one with it.
+		<-time.After(12 * time.Second)
+		takes.Store(int64(5 * time.Second))
+		ask(5*time.Second, "4 4", "weir; fwd=miss; stored", 1, 9)
+		// So it is for another one, as long as it has anything older.
+		<-time.After(12 * time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() { ask(5*time.Second, "5 5", "weir; fwd=miss; stored", 1, 8) })
+		synctest.Wait()
+		ask(2*time.Second, "4", "; detail=stale-if-error", 1)
+		wg.Wait()
+		if n := r.shared().flights.count(); n != 0 {
+			t.Errorf("%d flights are left", n)
+		}
+	})
+}
+
+// What a node says to searches that were sent for their client in an exchange of their own is what that client is given, in one call.
+func TestLaunchedMultiSearchIsAnsweredAsNodesDo(t *testing.T) {
+	f := func(status int, want string, answer func(x *flows.Exchange, call int64) error) {
+		t.Helper()
+		stale(t, "stale_if_error: 10m", func(t *testing.T, r *rig) {
+			node := multiNode(nil)
+			r.node = node
+			r.ask("/_msearch", multiOf(1, 2))
+			<-time.After(12 * time.Second)
+			r.node = func(x *flows.Exchange, call int64) error {
+				if err := node(x, call); err != nil {
+					return err
+				}
+				return answer(x, call)
+			}
+			x := r.ask("/_msearch", multiOf(1, 2))
+			if x.Response.Status != status || x.Trace.Outcome != flows.Upstream || !strings.Contains(bodyOf(x), want) {
+				t.Errorf("%d, %s, %s, want %d and %s", x.Response.Status, x.Trace.Outcome, bodyOf(x), status, want)
+			}
+			if got := field(x, "cache-status"); strings.Contains(got, "stale") {
+				t.Errorf("Cache-Status %s", got)
+			}
+			r.wantCalls(2)
+			if n := r.count("weir_cache_requests_total", "main", "miss"); n != 2 {
+				t.Errorf("%v misses are counted, want 2", n)
+			}
+		})
+	}
+	item := func(item string) func(x *flows.Exchange, call int64) error {
+		return func(x *flows.Exchange, _ int64) error {
+			all, _ := query.Responses([]byte(bodyOf(x)))
+			x.Response.Body.Replace([]byte(`{"took":9,"responses":[` + item + `,` + string(all[1]) + `]}`))
+			return nil
+		}
+	}
+	f(200, `{"error":{"type":"gone"},"status":404}`, item(`{"error":{"type":"gone"},"status":404}`))
+	f(200, `"failed":1`, item(`{"took":2,"timed_out":false,"_shards":{"total":2,"successful":1,"failed":1},"hits":{"hits":[]},"status":200}`))
+	f(403, `{"error":{},"status":403}`, func(x *flows.Exchange, _ int64) error { reply(x, 403, `{"error":{},"status":403}`); return nil })
+	f(200, `"took":2`, func(x *flows.Exchange, _ int64) error { x.Response.Header.AddString("Warning", "299 - w"); return nil })
+}
+
+// Searches that go on without their client's exchange end when nobody wants any of their answers any more.
+func TestLaunchedMultiSearchEndsWithThoseWhoWait(t *testing.T) {
+	stale(t, "stale_if_error: 10m", func(t *testing.T, r *rig) {
+		r.node = multiNode(nil)
+		r.ask("/_msearch", multiOf(1, 2))
+		<-time.After(12 * time.Second)
+		ended := make(chan struct{})
+		r.node = func(x *flows.Exchange, _ int64) error {
+			<-x.Cancel().Done()
+			close(ended)
+			return elastic.Errorf(502, "answer_exception", "cut off")
+		}
+		c := &crowd{}
+		first, second := request("/_msearch", multiOf(1, 2)), request("/i/_search", search(2))
+		c.send(r, first)
+		synctest.Wait()
+		c.send(r, second)
+		synctest.Wait()
+		first.Cancel().Fire()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("the searches ended although somebody waits for one")
+		default:
+		}
+		second.Cancel().Fire()
+		c.wg.Wait()
+		<-ended
+		synctest.Wait()
+		r.wantCalls(2)
+		if m := c.statuses(); m["error"] != 2 {
+			t.Errorf("got %v", m)
+		}
+	})
+}

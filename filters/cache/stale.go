@@ -228,7 +228,7 @@ func (l *lookup) launch(x *flows.Exchange, next flows.Handler, t *ticket, f *fli
 		return false
 	}
 	l.shared.flights.await(f)
-	f.abort.Store(d.Cancel())
+	f.launch.Store(&launch{cancel: d.Cancel(), flights: []*flight{f}})
 	l.inBackground(d, func() { _ = l.fill(d, next, td, f) }) // an error is given to those who wait
 	return true
 }
