@@ -64,12 +64,12 @@ func (s step) String() string {
 }
 
 // modelSteps draws what happens.
-func modelSteps(r *rand.Rand, named bool) []step {
+func modelSteps(r *rand.Rand, kind modelKind) []step {
 	kinds := []string{
 		"search", "search", "search", "search", "msearch", "put", "put", "put visibly", "put visibly", "delete", "refresh", "switch", "filter", "map",
 		"create", "pass", "pass", "pass long", "lose a shard", "search while writing", "search while writing", "stop", "reload",
 	}
-	if named {
+	if kind == byPrincipal {
 		kinds = append(kinds, "grant", "grant")
 	}
 	steps := make([]step, 10+r.IntN(40))
@@ -78,6 +78,21 @@ func modelSteps(r *rand.Rand, named bool) []step {
 	}
 	return steps
 }
+
+// A modelKind is a configuration of the cache.
+type modelKind uint8
+
+const (
+	byCredentials modelKind = iota
+	byPrincipal             // the cluster is asked who callers are, as often as changes are looked for
+	pastTheirTime           // answers are given past their time
+	modelKinds
+)
+
+var modelKindNames = [modelKinds]string{"by credentials", "by principal", "past their time"}
+
+// modelPast is how long past their time answers are given.
+const modelPast = 4 * time.Second
 
 // A plant is a fault in the cache that the model must find.
 type plant uint8
@@ -125,8 +140,9 @@ type model struct {
 	running []modelAsync
 	losing  int // shards that async searches lose
 	users   []estest.User
-	named   bool // the cluster is asked who callers are
-	turn    int  // of their tokens
+	kind    modelKind
+	bound   time.Duration // on how long a change around the gateway may stay unseen
+	turn    int           // of the callers' tokens
 	wrong   string
 }
 
@@ -149,11 +165,11 @@ func basic(name string) string {
 }
 
 // playModel plays steps and returns what was wrong, or "".
-func playModel(t *testing.T, p plant, named bool, steps []step) string {
+func playModel(t *testing.T, p plant, kind modelKind, steps []step) string {
 	t.Helper()
 	wrong := ""
 	simtime.Test(t, func(t *testing.T) {
-		m := newModel(t, p, named)
+		m := newModel(t, p, kind)
 		defer m.tracker.Close()
 		defer m.tracker.Use(m)()
 		defer m.http.CloseIdleConnections()
@@ -168,12 +184,15 @@ func playModel(t *testing.T, p plant, named bool, steps []step) string {
 	return wrong
 }
 
-func newModel(t *testing.T, p plant, named bool) *model {
-	flow := modelFlow(named)
+func newModel(t *testing.T, p plant, kind modelKind) *model {
+	flow := modelFlow(kind)
 	if p == plantNoIdentity {
 		flow = strings.Replace(flow, "ttl:", "identity: shared, ttl:", 1)
 	}
-	m := &model{rig: newRig(t, flow), plant: p, named: named, history: map[string][]direct{}, own: map[string]time.Time{}, aliased: map[string]bool{"i1": true}}
+	m := &model{rig: newRig(t, flow), plant: p, kind: kind, bound: modelBound, history: map[string][]direct{}, own: map[string]time.Time{}, aliased: map[string]bool{"i1": true}}
+	if kind == pastTheirTime {
+		m.bound += modelPast
+	}
 	m.users = []estest.User{
 		{Name: "alice", Password: modelSecret, Filter: `{"term":{"team":"a"}}`, Tokens: []string{"alice0", "alice1"}},
 		{Name: "bob", Password: modelSecret, Tokens: []string{"bob0", "bob1"}},
@@ -195,10 +214,13 @@ func newModel(t *testing.T, p plant, named bool) *model {
 }
 
 // modelFlow returns the flow with the cache. Where the cluster is asked who callers are, that is bound as changes are.
-func modelFlow(named bool) string {
+func modelFlow(kind modelKind) string {
 	more := ""
-	if named {
+	switch kind {
+	case byPrincipal:
 		more = fmt.Sprintf(", identity: principal, auth_ttl: %s", modelBound)
+	case pastTheirTime:
+		more = fmt.Sprintf(", stale_while_revalidate: %[1]s, stale_if_error: %[1]s, refresh_ahead: 2s", modelPast)
 	}
 	return fmt.Sprintf(`[{name: main, filter: [{cache: {ttl: %s, poll_interval: %s%s}}, {node: {}}]}]`, modelTTL, modelPolls, more)
 }
@@ -349,7 +371,7 @@ func (m *model) record() {
 
 // right tells whether an answer to a search that was sent at some time was right at a moment that is not too long ago.
 func (m *model) right(caller string, search int, text string, sent, own time.Time) bool {
-	since := sent.Add(-modelBound)
+	since := sent.Add(-m.bound)
 	if own.After(since) {
 		since = own
 	}
@@ -376,7 +398,7 @@ func (m *model) folded(body string) string {
 // exchange makes an exchange through the gateway, and returns its status and body.
 func (m *model) exchange(caller, method, target, body string) (int, string) {
 	credentials := basic(caller)
-	if m.turn++; m.named && caller != "weir" && m.turn%3 > 0 {
+	if m.turn++; m.kind == byPrincipal && caller != "weir" && m.turn%3 > 0 {
 		credentials = fmt.Sprintf("Bearer %s%d", caller, m.turn%3-1)
 	}
 	x := request(target, m.folded(body), "Authorization", credentials, "X-Correlation-Id", body)
@@ -395,11 +417,8 @@ func (m *model) check(caller string, i int, how way, runs time.Duration) {
 	var text string
 	switch {
 	case how == inMulti && s.api == "_search":
-		status, text = m.exchange(caller, "POST", "/_msearch", fmt.Sprintf("{\"index\":%q}\n%s\n", s.index, s.body))
-		if !strings.Contains(text, `"status":200`) {
-			return
-		}
-		text = strings.TrimSuffix(text, "]}")
+		m.checkMulti(caller, i)
+		return
 	case how == async && s.api == "_search":
 		fault := m.cluster.Inject(estest.Fault{Path: "*/_async_search", FailedShards: m.losing, Running: runs})
 		status, text = m.exchange(caller, "POST", "/"+s.index+"/_async_search?wait_for_completion_timeout=0", s.body)
@@ -418,6 +437,30 @@ func (m *model) check(caller string, i int, how way, runs time.Duration) {
 	}
 	if got := essence(text); !m.right(caller, i, got, sent, own) {
 		m.wrong = fmt.Sprintf("%s got %s to %s/%s %s", caller, got, s.index, s.api, s.body)
+	}
+}
+
+// checkMulti asks a search and the next one of all in one _msearch.
+func (m *model) checkMulti(caller string, i int) {
+	asked, body := []int{i, 1 + i%(len(modelSearches)-1)}, "" // the first is a _count
+	sent, failing := time.Now(), m.failing.Load()
+	var own []time.Time
+	for _, n := range asked {
+		body += fmt.Sprintf("{\"index\":%q}\n%s\n", modelSearches[n].index, modelSearches[n].body)
+		own = append(own, m.own[modelSearches[n].index])
+	}
+	status, text := m.exchange(caller, "POST", "/_msearch", body)
+	answers, ok := query.Responses([]byte(text))
+	if status != 200 || !ok || m.failing.Load() > failing {
+		return
+	}
+	for k, n := range asked {
+		if query.ItemStatus(answers[k]) != 200 {
+			continue
+		}
+		if got := essence(string(answers[k])); !m.right(caller, n, got, sent, own[k]) {
+			m.wrong = fmt.Sprintf("%s got %s to %s %s in a _msearch", caller, got, modelSearches[n].index, modelSearches[n].body)
+		}
 	}
 }
 
@@ -441,7 +484,7 @@ func (m *model) change(through, visible bool, index, method, target, body string
 	}
 	for _, s := range modelSearches {
 		// Who changes the alias around the gateway hides for a while what writes to the index behind it are about.
-		concerned := index == "" || s.index == index || s.index == "i*" || s.index == "al" && m.aliased[index] && now.Sub(m.moved) > modelBound
+		concerned := index == "" || s.index == index || s.index == "i*" || s.index == "al" && m.aliased[index] && now.Sub(m.moved) > m.bound
 		if through && concerned {
 			m.own[s.index] = now
 		}
@@ -535,7 +578,7 @@ func (m *model) step(s step) {
 			m.t.Fatal(err)
 		}
 	case "reload":
-		m.load(modelFlow(m.named))
+		m.load(modelFlow(m.kind))
 	case "grant": // around the gateway: other roles, and other documents
 		u := &m.users[s.n%2]
 		u.Roles, u.Filter = []string{fmt.Sprint("r", s.n/2%3)}, []string{`{"term":{"team":"a"}}`, `{"term":{"team":"b"}}`, ``}[s.n/2%3]
@@ -549,11 +592,11 @@ func (m *model) step(s step) {
 }
 
 // playFor plays random steps from a round on, until time is up or something is wrong.
-func playFor(t *testing.T, p plant, named bool, seed, round uint64, limit time.Duration) (steps []step, wrong string, rounds int) {
+func playFor(t *testing.T, p plant, kind modelKind, seed, round uint64, limit time.Duration) (steps []step, wrong string, rounds int) {
 	t.Helper()
 	for until := time.Now().Add(limit); time.Now().Before(until); rounds++ {
-		steps = modelSteps(rand.New(rand.NewPCG(seed, round+uint64(rounds))), named)
-		if wrong = playModel(t, p, named, steps); wrong != "" {
+		steps = modelSteps(rand.New(rand.NewPCG(seed, round+uint64(rounds))), kind)
+		if wrong = playModel(t, p, kind, steps); wrong != "" {
 			return steps, wrong, rounds
 		}
 	}
@@ -562,20 +605,20 @@ func playFor(t *testing.T, p plant, named bool, seed, round uint64, limit time.D
 
 // Whatever happens, an answer from the cache is one that the cluster could have given to this caller within the bound.
 func TestModel(t *testing.T) {
-	for name, named := range map[string]bool{"by credentials": false, "by principal": true} {
-		t.Run(name, func(t *testing.T) {
+	for kind := range modelKinds {
+		t.Run(modelKindNames[kind], func(t *testing.T) {
 			limit, seed := 3*time.Second, uint64(1)
 			if os.Getenv("WEIR_SOAK") == "1" {
 				limit, seed = 10*time.Minute, rand.Uint64()
 			}
-			steps, wrong, rounds := playFor(t, plantNothing, named, seed, 0, limit)
+			steps, wrong, rounds := playFor(t, plantNothing, kind, seed, 0, limit)
 			t.Logf("seed %d, %d rounds", seed, rounds)
 			if wrong == "" {
 				return
 			}
 			for i := len(steps) - 1; i >= 0; i-- { // the shortest steps that go wrong are the easiest to read
 				fewer := slices.Delete(slices.Clone(steps), i, i+1)
-				if w := playModel(t, plantNothing, named, fewer); w != "" {
+				if w := playModel(t, plantNothing, kind, fewer); w != "" {
 					steps, wrong = fewer, w
 				}
 			}
@@ -593,7 +636,11 @@ func TestModelFindsFaults(t *testing.T) {
 			if os.Getenv("WEIR_SOAK") == "1" {
 				first = 0
 			}
-			_, wrong, rounds := playFor(t, p, p == plantOnePrincipal, uint64(p), first, time.Minute)
+			kind := byCredentials
+			if p == plantOnePrincipal {
+				kind = byPrincipal
+			}
+			_, wrong, rounds := playFor(t, p, kind, uint64(p), first, time.Minute)
 			if wrong == "" {
 				t.Errorf("not found in %d rounds", rounds)
 			}

@@ -595,7 +595,6 @@ func (l *lookup) forgetRefused(x *flows.Exchange, t *ticket, m *multi) {
 		it := &m.items[i]
 		if it.verdict.Bypass == "" && l.refused(t, max(x.Response.Status, it.status)) {
 			l.shared.forget(&it.key)
-			it.past = nil
 		}
 	}
 }
