@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -207,6 +208,44 @@ func TestExplainTakesCallersLikeTheEntry(t *testing.T) {
 	f("192.0.2.1", "User-Agent", "")
 	f("10.1.2.3", "User-Agent", "user-agent")
 	f("192.0.2.1", "X-Team", "x-team")
+}
+
+// Callers who are the same to the cluster share answers, as it says by the API that it has, on the way that their searches take.
+func TestPrincipalsThroughTheGateway(t *testing.T) {
+	jwt := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
+	first, second, other := jwt(`{"sub":"bob","exp":1}`), jwt(`{"sub":"bob","exp":2}`), jwt(`{"sub":"eve","exp":1}`)
+	for _, flavor := range []estest.Flavor{estest.Elasticsearch8, estest.OpenSearch2} {
+		es := estest.New(t, estest.Options{Flavor: flavor, Users: []estest.User{
+			{Name: "bob", Password: "b", Tokens: []string{first, second}}, {Name: "eve", Password: "e", Tokens: []string{other}},
+		}})
+		a, _ := start(t, strings.Replace(config(t, es.URL(), ""), "ttl: 1h", "ttl: 1h, identity: principal", 1))
+		f := func(token, want string) {
+			t.Helper()
+			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+a.Addr("main")+"/_search", strings.NewReader(`{"size":1}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Authorization", "Bearer "+token)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if got := resp.Header.Get("Cache-Status"); resp.StatusCode != 200 || !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %d, Cache-Status %q, want %q", flavor, resp.StatusCode, got, want)
+			}
+		}
+		f(first, "weir; fwd=miss; stored")
+		f(second, "weir; hit")
+		f(other, "weir; fwd=miss; stored")
+		f(first, "weir; hit")
+		if n := es.Count("/_search"); n != 2 {
+			t.Errorf("%s: %d searches, want 2", flavor, n)
+		}
+	}
 }
 
 func TestRefusedReloadChangesNothing(t *testing.T) {
