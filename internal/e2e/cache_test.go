@@ -37,7 +37,9 @@ func testCache(t *testing.T, cluster, engine string) {
 		t.Run("facts", c.with(func(c *cacheTest) { c.facts(engine) }))
 		t.Run("first caller leaves", c.with((*cacheTest).leaderLeaves))
 		t.Run("rollover", c.with((*cacheTest).rollover))
+		t.Run("a field that is mapped later", c.with((*cacheTest).mapped))
 	}
+	t.Run("between", func(t *testing.T) { testCacheBetween(t, cluster) })
 	t.Run("incomplete answers", c.with((*cacheTest).incomplete))
 	t.Run("several searches", c.with((*cacheTest).several))
 	t.Run("writes through the gateway", c.with((*cacheTest).writes))
@@ -130,7 +132,8 @@ func (c *cacheTest) otherSearches() {
 		`{"query":{"term":{"k":1}}}`, `{"query":{"term":{"k":1.0}}}`, `{"query":{"term":{"k":1e0}}}`, `{"query":{"term":{"k":"1"}}}`,
 		`{"query":{"term":{"k":9007199254740992}}}`, `{"query":{"term":{"k":9007199254740993}}}`,
 		`{"size":1,"size":1}`, `{"query":{"bool":{"filter":[{"term":{"a":1,"a":1}}]}}}`, // 400, with a warm cache too
-		`{"size":1}`, "/* a comment */{\"size\":1}", "\xef\xbb\xbf{\"size\":1}", `{"size":1.5}`, `{"indices_boost":[{"cached-1":2}]}`, `{"size":1,"unknown":1}`,
+		`{"size":1}`, "/* a comment */{\"size\":1}", "\xef\xbb\xbf{\"size\":1}", `{"size":1.5}`, `{"indices_boost":[{"cached-1":2}]}`,
+		`{"size":3,"indices_boost":[{"cached-1":9},{"cached-*":2}]}`, `{"size":3,"indices_boost":[{"cached-*":2},{"cached-1":9}]}`, `{"size":1,"unknown":1}`,
 	} {
 		c.equal("/cached-1/_search", body)
 		c.equal("/cached-1,cached-2/_search", body)
@@ -342,6 +345,26 @@ func (c *cacheTest) rollover() {
 	}
 }
 
+// mapped is a field that comes to be around the gateway, while nothing is written: who searches for it is told.
+func (c *cacheTest) mapped() {
+	const target = "/cached-days/_search"
+	const body = `{"size":0,"track_total_hits":true,"query":{"term":{"also":1}}}`
+	if status := c.equal(target, body); !strings.HasPrefix(status, "weir; hit") {
+		c.Errorf("%s, want a hit", status)
+	}
+	c.direct(http.MethodPut, "/cached-days/_mapping", `{"properties":{"also":{"type":"alias","path":"n"}}}`)
+	_, want, _ := c.send(c.cluster, target, body)
+	if !strings.Contains(want, `"value":1`) {
+		c.Errorf("the node does not find what it has: %s", want)
+	}
+	until(c, foreignBound, func(context.Context) error {
+		if _, got, status := c.send(c.gateway.url, target, body); got != want {
+			return fmt.Errorf("%s: %s, want %s", status, got, want)
+		}
+		return nil
+	})
+}
+
 // foreignBound is in what time changes around the gateway are seen: twice the interval of polls, and what this machine may take for it.
 const foreignBound = 2*time.Second + 5*time.Second
 
@@ -351,6 +374,7 @@ func (c *cacheTest) foreign() {
 	for _, change := range []struct{ method, target, body string }{
 		{http.MethodPut, "/cached-1/_doc/200", `{"a":1}`}, // without refresh: the default one, as nobody searches
 		{http.MethodPost, "/_aliases", `{"actions":[{"add":{"index":"cached-1","alias":"cached","filter":{"term":{"a":1}}}}]}`},
+		{http.MethodPost, "/_aliases", `{"actions":[{"add":{"index":"cached-1","alias":"cached","filter":{"term":{"a":0}}}}]}`},
 		{http.MethodPost, "/_aliases", `{"actions":[{"remove":{"index":"cached-1","alias":"cached"}},{"add":{"index":"cached-2","alias":"cached"}}]}`},
 		{http.MethodDelete, "/cached-2", ""}, // and made anew
 	} {

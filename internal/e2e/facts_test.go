@@ -80,15 +80,15 @@ var facts = []fact{
 	}},
 	{"`_msearch` without a line end behind it", func(c *cacheTest) string { return c.outcome("/_msearch", "{}\n{\"size\":1}") }},
 	{"a write to an index that nobody searches", func(c *cacheTest) string {
-		before := c.counters()
+		before := c.counters("cached-idle")
 		c.direct(http.MethodPut, "/cached-idle/_doc/1", `{"a":1}`)
 		// As long as a refresh would take that is not put off.
 		wake := time.NewTimer(2500 * time.Millisecond)
 		defer wake.Stop()
 		<-wake.C
-		written := c.counters()
+		written := c.counters("cached-idle")
 		c.send(c.cluster, "/cached-idle/_search", `{}`)
-		searched := c.counters()
+		searched := c.counters("cached-idle")
 		return fmt.Sprintf("sequence number +%d, refreshes +%d; after a search +%d", written[0]-before[0], written[1]-before[1], searched[1]-written[1])
 	}},
 	{"a search without hits again, on two shards", func(c *cacheTest) string { return c.ownCache(firstDay+hours/2*hour, firstDay+hours/2*hour) }},
@@ -281,10 +281,10 @@ func (c *cacheTest) outcome(target, body string) string {
 	return out
 }
 
-// counters returns the highest sequence number of cached-idle, and how often its shard was refreshed for searches.
-func (c *cacheTest) counters() [2]int64 {
+// counters returns the highest sequence number of an index of one copy, and how often that was refreshed for searches.
+func (c *cacheTest) counters(index string) [2]int64 {
 	c.Helper()
-	a, err := ask(c.Context(), c.gateway.client, http.MethodGet, c.cluster+"/cached-idle/_stats/refresh?level=shards", "")
+	a, err := ask(c.Context(), c.gateway.client, http.MethodGet, c.cluster+"/"+index+"/_stats/refresh?level=shards", "")
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func (c *cacheTest) counters() [2]int64 {
 	if err := json.Unmarshal(a.body, &s); err != nil {
 		c.Fatal(err)
 	}
-	shard := s.Indices["cached-idle"].Shards["0"][0]
+	shard := s.Indices[index].Shards["0"][0]
 	return [2]int64{shard.SeqNo.Max, shard.Refresh.External}
 }
 
