@@ -187,6 +187,14 @@ func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 			p.Errorf(n.At(credentials.name), "%s and %s exclude each other", first, credentials.name)
 		}
 	}
+	for _, s := range []struct {
+		name   string
+		secret conf.Secret
+	}{{"api_key", c.APIKey}, {"bearer", c.Bearer}} {
+		if err := checkCredential(s.secret.Reveal()); err != nil {
+			p.Errorf(n.At(s.name), "%s: %v", s.name, err)
+		}
+	}
 	c.checkHost(n, p)
 	if c.TLS.InsecureSkipVerify {
 		p.Warnf(n.At("tls.insecure_skip_verify", "tls.skip_insecure_verify"),

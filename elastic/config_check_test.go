@@ -46,6 +46,7 @@ func TestMistakesStandWhereTheyAre(t *testing.T) {
 	f("endpoint: ''", "c:1:3")
 	f("hosts: b", "c:1:20")
 	f("endpoint: 'http://a:1', bearer: x, api_key: y", "c:1:45")
+	f(`endpoint: 'http://a:1', bearer: "a\r\nX: y"`, "c:1:45")
 	f("endpoint: 'http://a:1', weights: {'a:1': 1000001, 'b:1': 1000000}", "c:1:54")
 	f("endpoint: 'http://a:1', discovery: {exclude: {names: ['a*', '[']}}", "c:1:73")
 	f("endpoint: 'srv+http://a:1'", "c:1:23")

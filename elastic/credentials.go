@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 
 	"weir/elastic/transport"
+	"weir/internal/wire"
 )
 
 // authorization returns the value of Authorization for the gateway's own calls.
@@ -19,6 +21,9 @@ func (k *Cluster) authorization(endpoints []Endpoint) (string, error) {
 	},
 	) (string, error) {
 		text, err := s.Resolve(k.deps.ReadFile)
+		if err == nil && field != passwordField {
+			err = checkCredential(text)
+		}
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", field, err)
 		}
@@ -32,7 +37,7 @@ func (k *Cluster) authorization(endpoints []Endpoint) (string, error) {
 		token, err := resolve("bearer", c.Bearer)
 		return "Bearer " + token, err
 	case c.BasicAuth.Username != "":
-		password, err := resolve("basic_auth.password", c.BasicAuth.Password)
+		password, err := resolve(passwordField, c.BasicAuth.Password)
 		return basic(c.BasicAuth.Username, password), err
 	}
 	for _, e := range endpoints {
@@ -42,6 +47,17 @@ func (k *Cluster) authorization(endpoints []Endpoint) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// passwordField is the field of a configuration that is coded before it is sent.
+const passwordField = "basic_auth.password"
+
+// checkCredential refuses what cannot stand in a header field. The error does not tell the text.
+func checkCredential(text string) error {
+	if !wire.ValidValue([]byte(text)) {
+		return errors.New("a line break or another control character cannot be sent in a header field")
+	}
+	return nil
 }
 
 func basic(user, password string) string {

@@ -202,6 +202,8 @@ func TestCertificatesAndCredentialsAreReadAgain(t *testing.T) {
 	authority.write(t, "third", certFile, keyFile)
 	write("third")
 	f("third", "ApiKey third")
+	write("four\nth") // which no header field can hold
+	f("third", "ApiKey third")
 }
 
 // TestCertificatesChangeWhileANodeJoins has a node made with the files from before, and become a member after the others have

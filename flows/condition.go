@@ -251,6 +251,10 @@ func parsePairs(key string, v *conf.Node, p *conf.Problems) Condition {
 			continue
 		}
 		if key == "header" {
+			if !wire.ValidToken([]byte(name)) {
+				p.Errorf(v.Get(name), "%q is not the name of a header field, so the condition would never hold", name)
+				continue
+			}
 			name = strings.ToLower(name)
 		}
 		all = append(all, &pair{key: key, name: name, patterns: patterns})

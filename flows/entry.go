@@ -39,9 +39,9 @@ type EntryConfig struct {
 	// Connections open at the same time; more wait in the kernel's queue.
 	MaxConnections int `conf:"max_connections,alias=max_concurrency" min:"1"`
 	// Longest block of header fields. Elasticsearch 8 and OpenSearch 3 take 16kb, older ones 8kb.
-	MaxHeaderSize conf.Bytes `conf:"max_header_size"`
+	MaxHeaderSize conf.Bytes `conf:"max_header_size" min:"256b"`
 	// Longest request line; nodes take 4kb.
-	MaxRequestLine conf.Bytes `conf:"max_request_line"`
+	MaxRequestLine conf.Bytes `conf:"max_request_line" min:"256b"`
 	// Longest request body; nodes take 100mb (http.max_content_length).
 	MaxBodySize conf.Bytes `conf:"max_body_size"`
 	// Time for a request's line and header to arrive once its first byte has.

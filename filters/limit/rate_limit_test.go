@@ -685,6 +685,7 @@ func TestMistakes(t *testing.T) {
 	f(`{limits: [{rate: 1/s, when: {index: x}}]}`, "write index beside when")
 	f(`{limits: [{rate: 1/s, when: {any: [{user: a}, {not: {index: x}}]}}]}`, "write index beside when")
 	f(`{limits: [{rate: 1/s, when: {indx: x}}]}`, "unknown word")
+	f(`{limits: [{rate: 1/s, when: {header: {x a: b}}}]}`, "not the name of a header field")
 	f(`{limits: [{rate: 1/s, when: {status: 429}}]}`, "no status matches: there is no answer yet")
 	f(`{limits: [{rate: 1/s, when: {all: [{user: a}, {not: {status: 5xx}}]}}]}`, "no status matches")
 	f(`{limits: [{rate: 1/s}], exempt: {status: 404}}`, "no status matches")

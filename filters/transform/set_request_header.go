@@ -31,10 +31,7 @@ func SetRequestHeader() flows.Factory[SetRequestHeaderConfig] {
 			if len(c.Headers)+len(c.Remove) == 0 {
 				b.Errorf("", "neither headers nor remove: the filter would change nothing")
 			}
-			f := &setRequestHeader{set: newFields(c.Headers)}
-			for i, name := range f.set.names {
-				checkRequestField(b, "headers", name, f.set.values[i])
-			}
+			f := &setRequestHeader{set: newFields(b, c.Headers, checkRequestField)}
 			for _, name := range c.Remove {
 				checkRequestField(b, "remove", name, "")
 				f.remove = append(f.remove, strings.ToLower(name))

@@ -43,6 +43,7 @@ func TestSetRequestHeader(t *testing.T) {
 	f("remove: [Transfer-Encoding]", "frames the message")
 	f("headers: {Content-Length: '1'}", "frames the message")
 	f("headers: {Expect: 100-continue}", "Expect ends at the gateway")
+	f("headers: {X-A: a, x-a: b}", "X-A and x-a are one field")
 	f(`headers: {X-A: "a\r\nb"}`, "cannot be sent as a header field")
 	f("remove: ['a b']", "cannot be sent as a header field")
 }

@@ -24,8 +24,16 @@ type setResponseHeader struct{ set fields }
 // fields are header fields to set, in the order of their names.
 type fields struct{ names, values []string }
 
-func newFields(headers map[string]string) (f fields) {
+// newFields checks each field with check, and that no two are one, since case does not count in names (RFC 9110 section 5.1).
+func newFields(b *flows.Builder, headers map[string]string, check func(b *flows.Builder, field, name, value string)) (f fields) {
+	seen := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		check(b, "headers", name, headers[name])
+		lower := strings.ToLower(name)
+		if other, twice := seen[lower]; twice {
+			b.Errorf("headers", "%s and %s are one field", other, name)
+		}
+		seen[lower] = name
 		f.names = append(f.names, name)
 		f.values = append(f.values, headers[name])
 	}
@@ -46,11 +54,7 @@ func SetResponseHeader() flows.Factory[SetResponseHeaderConfig] {
 		Summary: "Sets fields of the answers of the filters below it, whichever of them answers; of errors that the gateway makes it does not. At the top of a flow it sees all answers, hits of a cache included.",
 		Default: func() SetResponseHeaderConfig { return SetResponseHeaderConfig{} },
 		Build: func(b *flows.Builder, c SetResponseHeaderConfig) flows.Filter {
-			f := &setResponseHeader{newFields(c.Headers)}
-			for i, name := range f.set.names {
-				checkField(b, "headers", name, f.set.values[i])
-			}
-			return f
+			return &setResponseHeader{newFields(b, c.Headers, checkField)}
 		},
 		Examples: []flows.Example{{Title: "Say who answered", YAML: "- set_response_header: {headers: {X-Served-By: weir}}"}},
 	}
