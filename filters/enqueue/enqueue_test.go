@@ -515,6 +515,29 @@ func TestSecretsStayOutOfTheQueue(t *testing.T) {
 	}
 }
 
+// Nodes refuse a request that has Content-Type, X-Opaque-Id or User-Agent twice, long after its client was told that it is done.
+func TestFieldsThatAreKeptAnywayAreKeptOnce(t *testing.T) {
+	r := newRig(t, disk.Options{}, func(c *QueueConfig) {
+		c.RequestHeaders = conf.Strings{"X-Team", "x-team"}
+		for _, name := range keptFields {
+			c.RequestHeaders = append(c.RequestHeaders, strings.ToUpper(name))
+		}
+	})
+	var sent []string
+	want := []message.Field{{Name: "X-Team", Value: "blue"}, {Name: "X-Team", Value: "red"}}
+	for _, name := range keptFields {
+		sent = append(sent, name, "identity")
+		want = append(want, message.Field{Name: name, Value: "identity"})
+	}
+	sent = append([]string{"X-Team", "blue", "X-Team", "red"}, sent...)
+	if status, body := r.ask("PUT", "/a/_doc/1", "{}", sent...); status != 201 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if diff := cmp.Diff(want, r.messages(1)[0].Fields); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+}
+
 func TestConfigurationThatCannotWork(t *testing.T) {
 	f := func(c QueueConfig, want string) {
 		t.Helper()

@@ -139,10 +139,8 @@ func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
 		m.Target += "?" + string(query)
 	}
 	for _, field := range r.Header.Fields() {
-		for _, name := range f.fields {
-			if wire.EqualFold(field.Name, name) {
-				m.Fields = append(m.Fields, message.Field{Name: string(field.Name), Value: obs.RedactText(string(field.Value))})
-			}
+		if slices.ContainsFunc(f.fields, func(name string) bool { return wire.EqualFold(field.Name, name) }) {
+			m.Fields = append(m.Fields, message.Field{Name: string(field.Name), Value: obs.RedactText(string(field.Value))})
 		}
 	}
 	return m
