@@ -139,7 +139,8 @@ type Entry struct {
 	current atomic.Pointer[Generation]
 	tls     *tls.Config
 
-	clock    atomic.Int64 // coarse time in milliseconds, moved on by the sweeper
+	began    time.Time    // of serving; ages are measured from it, since a step of the wall clock must make nobody late
+	clock    atomic.Int64 // coarse time since then in milliseconds, moved on by the sweeper
 	listener net.Listener
 	slots    chan struct{} // one for each connection
 	closing  atomic.Bool
@@ -249,7 +250,7 @@ func (e *Entry) Use(g *Generation) { e.current.Store(g) }
 
 // Serve accepts connections until Shutdown.
 func (e *Entry) Serve() {
-	e.clock.Store(time.Now().UnixMilli())
+	e.began = time.Now()
 	e.tasks.Add(2)
 	go e.accept()
 	go e.sweep()
@@ -391,11 +392,12 @@ func (e *Entry) sweep() {
 	var conns []*conn
 	for {
 		select {
-		case now := <-tick.C:
-			e.clock.Store(now.UnixMilli())
+		case at := <-tick.C:
+			now := at.Sub(e.began).Milliseconds()
+			e.clock.Store(now)
 			conns = e.snapshot(conns[:0])
 			for _, c := range conns {
-				e.look(c, now.UnixMilli())
+				e.look(c, now)
 			}
 			clear(conns)
 		case <-e.stop:
