@@ -28,7 +28,7 @@ var conditionKeys = []string{
 //
 //	when:
 //	  api: [search, msearch]        # any of the listed
-//	  index: "logs-*"               # every index named by the request matches one of the patterns
+//	  index: "logs-*"               # every index named in the path, or else the query, matches one of the patterns
 //	  header: {x-team: [a, b]}      # the field has one of the values; "*" for any value
 //	  not: {ip: 10.0.0.0/8}
 //	  any: [{user: alice}, {query: {pretty: "*"}}]
@@ -352,7 +352,7 @@ func (s *subject) Match(x *Exchange) bool {
 	case "status":
 		return matchStatus(s.patterns, x.Response.Status)
 	case "index":
-		return matchIndices(s.patterns, x.Call())
+		return matchIndices(s.patterns, x)
 	}
 	return false
 }
@@ -381,13 +381,13 @@ func matchStatus(patterns []string, status int) bool {
 	return false
 }
 
-// matchIndices tells whether the request names indices and each of them matches a pattern. An expression that cannot
-// be read matches nothing.
-func matchIndices(patterns []string, call *api.Call) bool {
-	if call.Index == nil {
+// matchIndices tells whether the request names indices outside its body and each of them matches a pattern. An expression that
+// cannot be read matches nothing.
+func matchIndices(patterns []string, x *Exchange) bool {
+	if x.Call().Index == nil && len(x.Request.Query) == 0 {
 		return false
 	}
-	names, err := call.Indices(nil)
+	names, err := x.Indices(nil)
 	if err != nil || len(names) == 0 {
 		return false
 	}

@@ -1,10 +1,12 @@
 package flows
 
 import (
+	"bytes"
 	"crypto/x509"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -137,6 +139,25 @@ func (x *Exchange) Call() *api.Call {
 	}
 	return &x.call
 }
+
+// Indices appends to dst the index expressions that the request names outside its body, decoded, and returns it: those of the path
+// (see api.Call.Indices) or, where that names none, those of the parameter index. To nodes both are one parameter, of which the
+// path's value wins.
+func (x *Exchange) Indices(dst []string) ([]string, error) {
+	call := x.Call()
+	if call.Index == nil && call.Name != "" && !bytes.HasPrefix(x.Request.Path, doubleSlash) { // where the path names every index
+		value, _ := api.QueryValue(x.Request.Query, "index")
+		for part := range strings.SplitSeq(string(api.DecodeQuery(nil, value)), ",") {
+			if part != "" {
+				dst = append(dst, part)
+			}
+		}
+		return dst, nil
+	}
+	return call.Indices(dst)
+}
+
+var doubleSlash = []byte("//")
 
 // DecodedPath returns the path as rules and limits look at it: percent-decoded once, repeated slashes collapsed. What
 // is forwarded is Request.Target, never this.

@@ -146,7 +146,7 @@ type RuleConfig struct {
 	Host conf.Strings `conf:"host"`
 	// API names such as search or bulk.
 	API conf.Strings `conf:"api"`
-	// Index patterns; every index of the request must match one.
+	// Index patterns; every index that the request names must match one, as in conditions.
 	Index conf.Strings `conf:"index"`
 	// A further condition.
 	When *conf.Node `conf:"when"`

@@ -60,7 +60,7 @@ func (c *checkCmd) explain(e env, plan *app.Plan) error {
 	call := x.Call()
 	fmt.Fprintf(e.stdout, "request  %s %s\n", method, target)
 	fmt.Fprintf(e.stdout, "api      %s (class %s, repeatable as %s)\n", call, call.Class, call.Idempotency)
-	if names, err := call.Indices(nil); err == nil && len(names) > 0 {
+	if names, err := x.Indices(nil); err == nil && len(names) > 0 {
 		fmt.Fprintf(e.stdout, "index    %s\n", strings.Join(names, ", "))
 	}
 	fmt.Fprintf(e.stdout, "entry    %s (%s)\n", entry.Name, entry.Network.Binding)

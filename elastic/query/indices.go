@@ -3,7 +3,53 @@ package query
 import (
 	"bytes"
 	"encoding/json"
+
+	"weir/elastic/api"
 )
+
+// A Source says where the indices of a request stand.
+type Source uint8
+
+// The sources.
+const (
+	InPath     Source = iota // and nowhere else
+	InActions                // in the lines of a bulk; the one of the path is that of lines which name none
+	InSearches               // in each first line of a _msearch
+	InDocs                   // in the documents that are asked for
+	InTime                   // perhaps in a point in time, which is not read
+)
+
+// SourceOf tells where the indices of a call stand.
+func SourceOf(call *api.Call) Source {
+	switch call.Name {
+	case "bulk", "bulk_stream":
+		return InActions
+	case "msearch", "msearch_template", "fleet.msearch":
+		return InSearches
+	case "mget", "mtermvectors":
+		return InDocs
+	case "search":
+		if len(call.Index) == 0 {
+			return InTime
+		}
+	}
+	return InPath
+}
+
+// SearchIndices calls f with each index expression in the first lines of the searches of a _msearch, as HeaderIndices does. It
+// returns false if one of them cannot be read. Where the body begins with an empty line, which some nodes skip and others take for
+// a first one, every line counts as one: nothing else in a search has such a member.
+func SearchIndices(body []byte, f func(expr []byte)) bool {
+	skipped := len(body) > 0 && body[0] == '\n'
+	header := true
+	for line := range bytes.SplitSeq(body, []byte{'\n'}) {
+		if (header || skipped) && !HeaderIndices(line, f) {
+			return false
+		}
+		header = !header
+	}
+	return true
+}
 
 // HeaderIndices calls f with each index expression in the first line of a search of a _msearch, decoded and good until f returns.
 // A line that names none calls nothing. It returns false for a line that cannot be read: a node might see more in it.

@@ -33,6 +33,23 @@ func TestHeaderIndices(t *testing.T) {
 	f(`[]`, "", false)
 }
 
+func TestSearchIndices(t *testing.T) {
+	f := func(body, want string, readable bool) {
+		t.Helper()
+		var got []string
+		ok := SearchIndices([]byte(body), func(expr []byte) { got = append(got, string(expr)) })
+		if ok != readable || strings.Join(got, " ") != want {
+			t.Errorf("%q: %v %q, want %v %q", body, ok, got, readable, want)
+		}
+	}
+	f("", "", true)
+	f("{}\n{\"index\":\"a\"}\n{\"index\":\"b\"}\n{}\n{\"index\":\"c\"}", "b c", true)
+	f("{\"index\":\"a\"}\n{}\n\n{}\n{\"index\":\"b\"}\n{}\n", "a b", true)
+	f("\n{\"index\":\"a\"}\n{\"index\":\"b\"}\n", "a b", true)
+	f("{}\n{\"\\u0061\":1}\n", "", true)
+	f("{\"\\u0061\":1}\n{}\n", "", false)
+}
+
 func TestDocIndices(t *testing.T) {
 	f := func(body, want string, readable bool) {
 		t.Helper()

@@ -59,36 +59,8 @@ func (u *use) add(o use) {
 	u.bytes += o.bytes
 }
 
-// A source says where the indices of a request stand.
-type source uint8
-
-const (
-	inPath     source = iota
-	inActions         // in the lines of a bulk; the one of the path is that of lines which name none
-	inSearches        // in each first line of a _msearch
-	inDocs            // in the documents that are asked for
-	inTime            // perhaps in a point in time, which is not read
-)
-
-// sourceOf tells where the indices of a call stand.
-func sourceOf(call *api.Call) source {
-	switch call.Name {
-	case "bulk", "bulk_stream":
-		return inActions
-	case "msearch", "msearch_template", "fleet.msearch":
-		return inSearches
-	case "mget", "mtermvectors":
-		return inDocs
-	case "search":
-		if len(call.Index) == 0 {
-			return inTime
-		}
-	}
-	return inPath
-}
-
 // read fills n from the path of a request, and tells where its indices stand. Unless that is the path, none are named yet.
-func (n *indices) read(call *api.Call) source {
+func (n *indices) read(call *api.Call) query.Source {
 	if n.places == nil {
 		n.places = map[string]int{}
 	}
@@ -100,7 +72,7 @@ func (n *indices) read(call *api.Call) source {
 			n.parts = append(n.parts, part)
 		}
 	}
-	if from := sourceOf(call); from != inPath {
+	if from := query.SourceOf(call); from != query.InPath {
 		return from
 	}
 	switch {
@@ -111,7 +83,7 @@ func (n *indices) read(call *api.Call) source {
 	default:
 		n.find(nil)
 	}
-	return inPath
+	return query.InPath
 }
 
 // findPath names what the path does, with as much of the request for each.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weir/elastic/api"
+	"weir/elastic/query"
 )
 
 func TestKeyIsBounded(t *testing.T) {
@@ -36,7 +37,7 @@ func FuzzIndices(f *testing.F) {
 		var call api.Call
 		api.Classify(&call, []byte("GET"), []byte(path), nil)
 		var n indices
-		if n.read(&call) == inTime {
+		if n.read(&call) == query.InTime {
 			n.time(nil)
 		}
 		n.spread(new(roll))

@@ -7,6 +7,7 @@ import (
 
 	"weir/elastic/api"
 	"weir/elastic/bulk"
+	"weir/elastic/query"
 	"weir/flows"
 	"weir/internal/wire"
 )
@@ -18,7 +19,7 @@ func (s *scratch) weigh(x *flows.Exchange) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.byIndex && s.from >= inDocs {
+	if s.byIndex && s.from >= query.InDocs {
 		s.weighWhole(x, body)
 		return 1, nil
 	}
@@ -35,10 +36,10 @@ func (s *scratch) weigh(x *flows.Exchange) (int64, error) {
 	n := s.lines.count()
 	switch {
 	case !s.byIndex:
-	case s.lines.unread && s.from == inSearches:
+	case s.lines.unread && s.from == query.InSearches:
 		s.indices.searchAll(n)
 	case len(s.indices.named) > 0:
-	case s.from == inSearches: // no body, but perhaps one in the URL
+	case s.from == query.InSearches: // no body, but perhaps one in the URL
 		s.indices.searchAll(n)
 	default:
 		s.indices.writeUnknown(n, int64(len(body)))
@@ -55,7 +56,7 @@ func (s *scratch) weighWhole(x *flows.Exchange, body []byte) {
 		}
 		body = s.whole
 	}
-	if s.from == inDocs {
+	if s.from == query.InDocs {
 		s.indices.docs(body)
 		return
 	}

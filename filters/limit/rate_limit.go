@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"weir/elastic"
+	"weir/elastic/query"
 	"weir/flows"
 	"weir/internal/conf"
 	"weir/internal/obs"
@@ -218,7 +219,7 @@ type scratch struct {
 	taken    []taken // what each charge is for
 	found    *match  // what the path means to the patterns
 	indices  indices
-	from     source // where the indices stand
+	from     query.Source // where the indices stand
 	lines    lineCounter
 	counted  int64 // documents or searches in the body
 	whole    whole
@@ -412,7 +413,7 @@ func (f *rateLimit) put(s *scratch) {
 	clear(s.charges)
 	clear(s.taken)
 	s.keys, s.charges, s.taken = s.keys[:0], s.charges[:0], s.taken[:0]
-	s.x, s.found, s.from, s.bodies, s.byIndex, s.unpaid, s.barring, s.why = nil, nil, inPath, false, false, false, nil, nil
+	s.x, s.found, s.from, s.bodies, s.byIndex, s.unpaid, s.barring, s.why = nil, nil, query.InPath, false, false, false, nil, nil
 	if cap(s.charges) > mostKept {
 		s.keys, s.charges, s.taken, s.indices, s.whole = nil, nil, nil, indices{}, nil
 	}
@@ -475,18 +476,18 @@ func (f *rateLimit) gather(x *flows.Exchange, s *scratch) {
 		}
 	}
 	if f.indices {
-		if s.from = s.indices.read(x.Call()); s.from == inPath {
+		if s.from = s.indices.read(x.Call()); s.from == query.InPath {
 			s.indices.spread(f.roll)
 		}
 	}
 	for _, l := range f.limits[f.rules:] {
 		h, applies := l.appliesTo(s)
 		switch {
-		case !applies || l.bulks && s.from != inActions:
+		case !applies || l.bulks && s.from != query.InActions:
 		case !l.looksAtIndices():
 			f.add(s, l, h, nil)
 		case l.index != nil && touchesNone(x.Call()):
-		case s.from != inPath:
+		case s.from != query.InPath:
 			s.byIndex = s.byIndex || l.counts(x)
 		default:
 			f.addIndices(s, l, h)
@@ -500,8 +501,8 @@ func (f *rateLimit) gatherIndices(s *scratch) {
 	for _, l := range f.limits[f.rules:] {
 		h, applies := l.appliesTo(s)
 		switch {
-		case !applies || !l.looksAtIndices() || !l.counts(s.x) || l.bulks && s.from != inActions:
-		case s.from == inActions && s.lines.unread:
+		case !applies || !l.looksAtIndices() || !l.counts(s.x) || l.bulks && s.from != query.InActions:
+		case s.from == query.InActions && s.lines.unread:
 			s.bar(l, l.unread)
 			return
 		default:
@@ -514,12 +515,12 @@ func (f *rateLimit) gatherIndices(s *scratch) {
 func (f *rateLimit) addIndices(s *scratch, l *limit, h hit) {
 	n := &s.indices
 	switch {
-	case n.beyond && (l.byIndex || s.from == inActions):
+	case n.beyond && (l.byIndex || s.from == query.InActions):
 		if l.counts(s.x) {
 			s.bar(l, l.tooMany)
 		}
 		return
-	case !l.byIndex && s.from != inActions:
+	case !l.byIndex && s.from != query.InActions:
 		if l.index == nil || n.overlap(l.index) {
 			f.addUse(s, l, h, nil, use{docs: s.counted})
 		}
@@ -576,7 +577,7 @@ func (s *scratch) bar(l *limit, why *elastic.Error) { s.barring, s.why = l, why 
 func (f *rateLimit) addUse(s *scratch, l *limit, h hit, index []byte, u use) {
 	var units int64
 	var when moment
-	if s.from == inActions {
+	if s.from == query.InActions {
 		units, when = u.units(l.unit)
 	} else if units, when = l.unit.price(s.x); when == withBody { // the searches of a _msearch
 		units, when = u.docs, atOnce

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/elastic/api"
+	"weir/elastic/query"
 	"weir/flows"
 	"weir/internal/conf"
 )
@@ -59,7 +60,7 @@ func (u unit) price(x *flows.Exchange) (int64, moment) {
 	case responseBytes, took:
 		return 0, after
 	case bulkDocs:
-		if sourceOf(x.Call()) == inActions {
+		if query.SourceOf(x.Call()) == query.InActions {
 			return 1, withBody
 		}
 		switch x.Call().Name {
@@ -69,7 +70,7 @@ func (u unit) price(x *flows.Exchange) (int64, moment) {
 		return 0, never
 	case searches:
 		switch call := x.Call(); {
-		case sourceOf(call) == inSearches:
+		case query.SourceOf(call) == query.InSearches:
 			return 1, withBody
 		case call.Class == api.ClassSearch:
 			return 1, atOnce

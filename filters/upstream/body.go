@@ -3,11 +3,13 @@ package upstream
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"slices"
 
 	"weir/elastic"
 	"weir/elastic/api"
 	"weir/elastic/bulk"
+	"weir/elastic/query"
 	"weir/flows"
 	"weir/internal/wire"
 )
@@ -16,22 +18,18 @@ import (
 // (http.max_content_length).
 const maxNamed = 100 << 20
 
-// indexMembers are the members of a body whose values are index expressions, by API. Lines of _bulk are read apart.
+// indexMembers are the members of a body whose values are index expressions, by API. Bodies of lines and of documents are read
+// apart.
 var indexMembers = map[string][]string{
-	"msearch":                {"index"},
-	"msearch_template":       {"index"},
-	"mget":                   {"_index"},
-	"mtermvectors":           {"_index"},
 	"reindex":                {"index"},
 	"indices.update_aliases": {"index", "indices"},
 }
 
-// eachIndex calls f with the index expressions that a request names, decoded: those of its path, and of its body where
-// the API has them there.
+// eachIndex calls f with the index expressions that a request names, decoded: those of its path and its query, and of its body
+// where the API has them there.
 func eachIndex(x *flows.Exchange, f func(expr string) error) error {
-	call := x.Call()
 	var buf [4]string
-	names, err := call.Indices(buf[:0])
+	names, err := x.Indices(buf[:0])
 	if err != nil {
 		return elastic.Errorf(400, "illegal_argument_exception", "the index in the path cannot be read").Because(err)
 	}
@@ -40,25 +38,61 @@ func eachIndex(x *flows.Exchange, f func(expr string) error) error {
 			return err
 		}
 	}
-	members := indexMembers[call.Name]
-	if call.Name != "bulk" && members == nil {
+	from := query.SourceOf(x.Call())
+	members := indexMembers[x.Call().Name]
+	if (from == query.InPath || from == query.InTime) && members == nil {
 		return nil
 	}
 	if coded(&x.Request) {
 		return elastic.Errorf(415, "illegal_argument_exception", "the body is compressed and is not read for the indices of several clusters that it may name: send it plain")
 	}
+	if wire.BinaryMedia(x.Request.Header.Get("content-type")) {
+		return elastic.Errorf(415, "illegal_argument_exception", "the body is not read for the indices of several clusters that it may name: send it as JSON")
+	}
 	body, err := x.Request.Body.Bytes(maxNamed)
 	if err != nil {
 		return err
 	}
-	if call.Name == "bulk" {
-		return eachBulkIndex(body, f)
+	if source, ok := api.QueryValue(x.Request.Query, "source"); ok && len(body) == 0 {
+		body = api.DecodeQuery(nil, source)
 	}
-	return eachString(body, func(member, value []byte) error {
-		if !slices.Contains(members, string(member)) {
-			return nil
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	var refusal error
+	see := func(expr []byte) {
+		if expr != nil && refusal == nil {
+			refusal = f(string(expr))
 		}
-		if bytes.IndexByte(value, '\\') >= 0 {
+	}
+	readable := true
+	switch from {
+	case query.InActions:
+		readable = eachBulkIndex(body, see)
+	case query.InSearches:
+		readable = query.SearchIndices(body, see)
+	case query.InDocs:
+		readable = query.DocIndices(body, see)
+	default:
+		return eachMemberIndex(body, members, f)
+	}
+	if refusal == nil && !readable {
+		return elastic.Errorf(400, "illegal_argument_exception", "the body cannot be read for the indices of several clusters that it may name: write their members as they are, without escapes")
+	}
+	return refusal
+}
+
+// eachMemberIndex calls f with the index expressions in members of a body. Those that are spelled with escapes are an error.
+func eachMemberIndex(body []byte, members []string, f func(expr string) error) error {
+	return eachString(body, func(member, value []byte) error {
+		name := member
+		if bytes.IndexByte(member, '\\') >= 0 {
+			name = unescaped(member)
+		}
+		switch {
+		case !slices.Contains(members, string(name)):
+			return nil
+		case len(name) < len(member), bytes.IndexByte(value, '\\') >= 0:
 			return elastic.Errorf(400, "illegal_argument_exception", "the index [%s] is written with escapes: write it as it is", value)
 		}
 		for part := range bytes.SplitSeq(value, []byte{','}) {
@@ -76,22 +110,26 @@ func coded(r *flows.Request) bool {
 	return len(coding) > 0 && !wire.EqualFold(coding, "identity")
 }
 
-// eachBulkIndex calls f with the indices that the lines of a _bulk name. What cannot be read is the node's to refuse.
-func eachBulkIndex(body []byte, f func(expr string) error) error {
+// unescaped returns what a string of JSON says that is written so between its quotes, nil if it is none.
+func unescaped(text []byte) []byte {
+	var s string
+	if json.Unmarshal(slices.Concat([]byte{'"'}, text, []byte{'"'}), &s) != nil {
+		return nil
+	}
+	return []byte(s)
+}
+
+// eachBulkIndex calls f with the indices that the lines of a bulk name. It returns false if one cannot be read.
+func eachBulkIndex(body []byte, f func(expr []byte)) bool {
 	var s bulk.Scanner
-	s.Reset(body)
 	var last []byte
-	for s.Next() {
-		index := s.Action().Index
-		if index == nil || bytes.Equal(index, last) {
-			continue
-		}
-		last = append(last[:0], index...)
-		if err := f(string(index)); err != nil {
-			return err
+	for s.Reset(body); s.Next(); {
+		if index := s.Action().Index; index != nil && !bytes.Equal(index, last) {
+			last = append(last[:0], index...)
+			f(index)
 		}
 	}
-	return nil
+	return s.Err() == nil || s.Err() == bulk.ErrNoNewline
 }
 
 // eachString calls f with every string in JSON, or lines of JSON, that is a value, as it is written between its quotes, and with

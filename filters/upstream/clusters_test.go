@@ -298,7 +298,7 @@ func TestClustersByIndex(t *testing.T) {
 		resp, text := ask(t, addr, request(method, target, body))
 		path, _, _ := strings.Cut(target, "?")
 		got := fmt.Sprintf("%d %d", es[0].Count(path), es[1].Count(path))
-		if resp.StatusCode == 400 && strings.Contains(text, "clusters") || strings.Contains(text, "of cluster [a] and of others") {
+		if resp.StatusCode == 400 && (strings.Contains(text, "clusters") || strings.Contains(text, "escapes")) || strings.Contains(text, "of cluster [a] and of others") {
 			got = "refused"
 		}
 		if got != want {
@@ -331,6 +331,34 @@ func TestClustersByIndex(t *testing.T) {
 		}
 	}
 	f("POST", "/_reindex", `{"source":{"index":["users"]},"dest":{"index":"logs-1"}}`, refused)
+
+	// The same in other words: to nodes they all name the index.
+	f("POST", "/_search?index=logs-1", "{}", logs)
+	f("POST", "/_search?ind%65x=users&index=%6Cogs-1,audit", "{}", logs)
+	f("POST", "/users/_search?index=logs-1", "{}", rest)
+	f("POST", "//_search?index=logs-1", "{}", refused)
+	f("POST", "/_bulk?index=logs-1", `{"index":{}}`+"\n{}\n", logs)
+	f("POST", "/_bulk?index=logs-1", `{"index":{"_index":"users"}}`+"\n{}\n", refused)
+	f("POST", "/_bulk/stream", `{"index":{"_index":"logs-1"}}`+"\n{}\n", logs)
+	f("PUT", "/users/_bulk/stream", `{"index":{"_index":"logs-1"}}`+"\n{}\n", refused)
+	f("POST", "/_bulk", `{"index":{"_index":"users"}}`+"\n{}\n[]\n", refused)
+	f("POST", "/_bulk", `{"index":{"\u005findex":"logs-1"}}`+"\n{}\n", logs)
+	f("POST", "/_msearch", `{"indices":"logs-1"}`+"\n{}\n", logs)
+	f("POST", "/users/_msearch", `{"indices":["logs-1"]}`+"\n{}\n", refused)
+	f("POST", "/users/_msearch", `{"inde\u0078":"logs-1"}`+"\n{}\n", refused)
+	f("POST", "/_msearch", `{"index":"lo\u0067s-1"}`+"\n{}\n", logs)
+	f("POST", "/users/_msearch", "\n"+`{"index":"logs-1"}`+"\n{}\n", refused)
+	f("POST", "/users/_msearch", "\n{}\n"+`{"index":"logs-1"}`+"\n{}\n", refused)
+	f("POST", "/logs-1/_msearch", "{}\n"+`{"query":{"match":{"a\u0062":"users"}}}`+"\n", logs)
+	f("GET", "/_msearch?source_content_type=application/json&source=%7B%22index%22:%22logs-1%22%7D%0A%7B%7D%0A", "", logs)
+	f("POST", "/users/_mget", `{"docs":[{"_index":"logs-1","_id":"1"}]}`, refused)
+	f("POST", "/users/_mget", `{"docs":[{"\u005findex":"logs-1","_id":"1"}]}`, refused)
+	f("POST", "/logs-1/_mtermvectors?ids=1,2", "", logs)
+	f("POST", "/_reindex", `{"source":{"inde\u0078":"logs-1"},"dest":{"index":"users"}}`, refused)
+	f("POST", "/_reindex", `{"source":{"index":"users","query":{"term":{"a\u0062":"logs-1"}}},"dest":{"index":"users"}}`, rest)
+	if resp, _ := ask(t, addr, strings.Replace(request("POST", "/logs-1/_bulk", ":)\n"), "application/json", "application/smile", 1)); resp.StatusCode != 415 {
+		t.Errorf("_bulk in SMILE: status %d", resp.StatusCode)
+	}
 }
 
 func TestClustersThatMakeNoSense(t *testing.T) {

@@ -16,7 +16,7 @@ var words = []word{
 	{"host", "patterns", "The field Host.", patterns},
 	{"api", "patterns", "The name of the API that the request calls, such as `search`, `msearch` or `bulk`.", patterns},
 	{"class", "patterns", "The class of that API: `search`, `cursor`, `write`, `inspect`, `admin`, or `unknown` of a call that is no known API.", patterns},
-	{"index", "index patterns", "Every index that the request names matches one of them.", patterns},
+	{"index", "index patterns", "Every index that the request names in its path, or else in the parameter `index`, matches one of them. Bodies are not read.", patterns},
 	{"header", "map of patterns by field", "Each of the header fields is there with one of the values; `*` is any value.", pairs},
 	{"query", "map of patterns by parameter", "Each of the query parameters is there with one of the values.", pairs},
 	{"ip", "addresses or networks", "The address that the client connects from.", patterns},
