@@ -128,6 +128,7 @@ type lineCounter struct {
 	actions  int64
 	unread   bool // there are actions that cannot be read, in which a node might see other indices
 	source   bool // the next line belongs to the action before
+	all      bool // every line may be a first one: the body begins with an empty line (see query.SearchIndices)
 	line     []byte
 	length   int64 // of the line, with its end
 	blank    bool
@@ -164,7 +165,7 @@ func (c *lineCounter) Write(p []byte) (int, error) {
 // keeps tells whether the line is one that says what the next one is about.
 func (c *lineCounter) keeps() bool {
 	if c.searches {
-		return c.into != nil && c.lines%2 == 0
+		return c.into != nil && (c.lines%2 == 0 || c.all)
 	}
 	return !c.source
 }
@@ -173,6 +174,7 @@ func (c *lineCounter) end() {
 	c.open = false
 	switch {
 	case c.searches:
+		c.all = c.all || c.lines == 0 && c.length == 1
 		if c.keeps() {
 			c.unread = c.unread || len(c.line) == longestAction
 			c.into.search(c.line)

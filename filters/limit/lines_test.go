@@ -255,6 +255,9 @@ func TestIndicesOfBodies(t *testing.T) {
 	f(pay, "/_msearch", header(``), 6)
 	f(pay, "/logs/_msearch", header(`{}`), 20)
 	f(pay, "/logs/_msearch", header(``, `{"index":"pay-1"}`), 6)
+	f(pay, "/logs/_msearch", "\n"+header(`{"index":"pay-1"}`), 6)     // Elasticsearch 7 and OpenSearch skip the first line
+	f(pay, "/logs/_msearch", "\n{}\n"+header(`{"index":"pay-1"}`), 6) // and later versions do not
+	f(pay, "/logs/_msearch", "\n{}\n"+header(`{}`), 20)
 	f(pay, "/logs/_msearch", "", 6) // it may stand in the URL
 	f(pay, "/_msearch/template", header(`{"index":"logs"}`), 20)
 	f(pay+searches, "/_msearch", header(`{"index":"logs"}`, `{"index":"pay-1"}`), 3)
