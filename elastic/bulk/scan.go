@@ -2,7 +2,7 @@
 // each begins and ends, whether the whole may be sent twice, and what became of each.
 //
 // It is not for checking bodies: documents are never read, and a body that a node would refuse is passed on for the node to
-// refuse. It does not decompress. Action lines are read as leniently as the nodes do (seen on Elasticsearch 7.17, OpenSearch
+// refuse, unless the one who asks keeps it for later and wants to know from Refusal. It does not decompress. Action lines are read as leniently as the nodes do (seen on Elasticsearch 7.17, OpenSearch
 // 2.19 and 3.9), except that comments, which they let stand in JSON, are an error here.
 //
 // What it trades: scanning costs one pass over the bytes and no allocation; answers, which are smaller and rarer on a hot
@@ -74,7 +74,9 @@ type Action struct {
 	// Pipeline tells that the line names an ingest pipeline, which may put the document into another index.
 	Pipeline bool
 	// Source is the document, update or script: the second line without its end. It is nil for a Delete.
-	Source []byte
+	Source   []byte
+	versions Versions
+	fault    fault // see Refusal
 	// Start and End are the byte range of the action in the body, line ends included. Blank lines between actions belong
 	// to none.
 	Start, End int
@@ -206,8 +208,8 @@ func (s *Scanner) read(l *lexer) (reason string) {
 	if !l.take(':') || !l.take('{') {
 		return "no object behind the verb"
 	}
-	for first := true; !l.take('}'); first = false {
-		if !first && !l.take(',') {
+	for alone := true; !l.take('}'); alone = false {
+		if !alone && !l.take(',') {
 			return "no comma between fields"
 		}
 		name, ok := s.text(l)
@@ -217,29 +219,46 @@ func (s *Scanner) read(l *lexer) (reason string) {
 		if !l.take(':') {
 			return "no colon behind a name"
 		}
+		first := l.peek()
 		value, ok := s.value(l)
 		if !ok {
 			return "no value of a field"
 		}
-		if value == nil {
-			continue
-		}
-		switch string(name) {
-		case "_index":
-			s.action.Index = value
-		case "_id":
-			s.action.ID = value
-		case "op_type":
-			if s.action.Verb == Index && string(value) == "create" {
-				s.action.Verb = Create
-			}
-		case "if_seq_no", "if_primary_term", "version", "version_type":
-			s.action.Conditional = true
-		case "pipeline":
-			s.action.Pipeline = true
+		if value != nil {
+			s.action.set(name, value, first)
 		}
 	}
 	return ""
+}
+
+// set takes a member of the action's object, whose value begins with the byte first.
+func (a *Action) set(name, value []byte, first byte) {
+	if a.fault.kind == noFault {
+		if kind := faultOf(name, value, first); kind != noFault {
+			a.fault = fault{kind, name, value}
+		}
+	}
+	switch string(name) {
+	case "_index":
+		a.Index = value
+	case "_id":
+		a.ID = value
+	case "op_type":
+		if a.Verb == Index && string(value) == "create" {
+			a.Verb = Create
+		}
+	case "if_seq_no":
+		a.versions.SeqNo = value
+	case "if_primary_term":
+		a.versions.Term = value
+	case "version":
+		a.versions.Version = value
+	case "version_type":
+		a.versions.Type = value
+	case "pipeline":
+		a.Pipeline = true
+	}
+	a.Conditional = a.versions.said()
 }
 
 // text takes a string and decodes it.
@@ -269,7 +288,7 @@ func (s *Scanner) value(l *lexer) ([]byte, bool) {
 	return raw, len(raw) > 0
 }
 
-// A lexer reads the JSON of one line.
+// A lexer reads the JSON of one line, or of the body of an update.
 type lexer struct {
 	b []byte
 	i int
@@ -279,7 +298,7 @@ type lexer struct {
 func (l *lexer) peek() byte {
 	for ; l.i < len(l.b); l.i++ {
 		switch c := l.b[l.i]; c {
-		case ' ', '\t', '\r':
+		case ' ', '\t', '\r', '\n':
 		default:
 			return c
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"weir/elastic/api"
 )
@@ -347,7 +348,7 @@ func TestReadLine(t *testing.T) {
 		if readable != ok {
 			t.Fatalf("%s: readable %v, want %v", line, readable, ok)
 		}
-		if d := cmp.Diff(want, *a); ok && d != "" {
+		if d := cmp.Diff(want, *a, cmpopts.IgnoreUnexported(Action{})); ok && d != "" {
 			t.Errorf("%s (-want +got):\n%s", line, d)
 		}
 	}

@@ -27,6 +27,9 @@ func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Messag
 	if err != nil {
 		return err
 	}
+	if pipeline, ok := api.QueryValue(x.Request.Query, "pipeline"); ok && len(pipeline) == 0 {
+		return invalid("pipeline cannot be an empty string")
+	}
 	index := api.DecodeSegment(nil, x.Call().Index)
 	if err := checkBulk(body, index); err != nil {
 		return err
@@ -63,7 +66,7 @@ func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Messag
 // plain returns a bulk's body as text. What a node may understand but the gateway does not is refused: it could not be taken
 // apart. The memory of what is unpacked counts as that of all bodies does: a small body may be a huge one.
 func (f *enqueuer) plain(x *flows.Exchange, body []byte) ([]byte, error) {
-	if wire.BinaryMedia(x.Request.Header.Get("content-type")) {
+	if media := mediaOf(x); wire.BinaryMedia(media) || bytes.HasSuffix(media, yamlSuffix) {
 		return nil, elastic.Errorf(http.StatusNotAcceptable, "media_type_header_exception", "the gateway's queue takes bulks as JSON only")
 	}
 	coding := x.Request.Header.Get("content-encoding")
@@ -96,15 +99,12 @@ func (f *enqueuer) plain(x *flows.Exchange, body []byte) ([]byte, error) {
 // checkBulk refuses what nodes refuse as a whole, in their words: once a part of it is in the queue it is too late.
 func checkBulk(body, index []byte) error {
 	var s bulk.Scanner
-	n := 0
+	n, line, counted := 0, 1, 0
 	for s.Reset(body); s.Next(); n++ {
-		a := s.Action()
-		if a.Verb == bulk.Other {
-			return elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception",
-				"Malformed action/metadata line [%d], expected field [create], [delete], [index] or [update]", bytes.Count(body[:a.Start], lineFeed)+1)
-		}
-		if missing := a.Missing(index); missing != "" {
-			return elastic.Errorf(http.StatusBadRequest, "action_request_validation_exception", "Validation Failed: %d: %s is missing;", n+1, missing)
+		line += bytes.Count(body[counted:s.Action().Start], lineFeed)
+		counted = s.Action().Start
+		if typ, reason := s.Action().Refusal(line, n+1, index); typ != "" {
+			return &elastic.Error{Status: http.StatusBadRequest, Type: typ, Reason: reason}
 		}
 	}
 	switch err := s.Err(); {
@@ -112,13 +112,15 @@ func checkBulk(body, index []byte) error {
 		return elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception", "The bulk request must be terminated by a newline [\\n]")
 	case err != nil:
 		return elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception", "Malformed action/metadata line: %s", err)
-	case n == 0:
+	case len(body) == 0:
 		return elastic.Errorf(http.StatusBadRequest, "parse_exception", "request body is required")
+	case n == 0:
+		return invalid("no requests added")
 	}
 	return nil
 }
 
-var lineFeed = []byte{'\n'}
+var lineFeed, yamlSuffix = []byte{'\n'}, []byte("yaml")
 
 // pieces makes messages of the actions of a bulk and puts them into the queue.
 type pieces struct {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,9 +95,15 @@ func (r *rig) Serve(x *flows.Exchange) error {
 	return nil
 }
 
-// ask sends a request through the filter and returns status and body of the answer.
+// jsonField is what ask declares a body as.
+var jsonField = message.Field{Name: "Content-Type", Value: "application/json"}
+
+// ask sends a request through the filter and returns status and body of the answer. A body is JSON unless the fields say otherwise.
 func (r *rig) ask(method, target, body string, fields ...string) (int, string) {
 	r.Helper()
+	if body != "" && !slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, jsonField.Name) }) {
+		fields = append(fields, jsonField.Name, jsonField.Value)
+	}
 	x := flows.Explaining(method, target, fields...)
 	x.Request.Body.Replace([]byte(body))
 	if err := r.filter.Serve(x, r); err != nil {
@@ -157,7 +164,8 @@ func TestOneDocument(t *testing.T) {
 	f := func(method, target string, status int, result string, wantTarget string) {
 		t.Helper()
 		r := newRig(t, disk.Options{}, nil)
-		got, body := r.ask(method, target, `{"a":1}`, "Content-Type", "application/json")
+		const sent = `{"doc":{"a":1}}`
+		got, body := r.ask(method, target, sent)
 		if got != status || !strings.Contains(body, `"result":"`+result+`"`) || !strings.HasPrefix(body, `{"_index":"a b","_id":"`) {
 			t.Errorf("%s %s: %d %s", method, target, got, body)
 		}
@@ -165,7 +173,7 @@ func TestOneDocument(t *testing.T) {
 		id := parse[struct {
 			ID string `json:"_id"`
 		}](t, body).ID
-		if want := strings.ReplaceAll(wantTarget, "ID", id); m.Target != want || m.Method != method || string(m.Body) != `{"a":1}` {
+		if want := strings.ReplaceAll(wantTarget, "ID", id); m.Target != want || m.Method != method || string(m.Body) != sent {
 			t.Errorf("%s %s with %s in the queue, want %s", m.Method, m.Target, m.Body, want)
 		}
 	}
@@ -218,7 +226,7 @@ func TestOthersPass(t *testing.T) {
 	if r.passed != 6 {
 		t.Errorf("%d passed, want 6", r.passed)
 	}
-	other := flows.NewReplay(flows.Replay{Queue: "others"}, "PUT", "/a/_doc/1", "h", x.Request.ClientIP, "")
+	other := flows.NewReplay(flows.Replay{Queue: "others"}, "DELETE", "/a/_doc/1", "h", x.Request.ClientIP, "")
 	if err := r.filter.Serve(other, r); err != nil {
 		t.Error(err)
 	}
@@ -284,7 +292,7 @@ func TestCompressedBulk(t *testing.T) {
 		if status, body := r.ask("POST", "/a/_bulk", packed.String(), "Content-Encoding", coding); status != 200 {
 			t.Fatalf("%s: %d %s", coding, status, body)
 		}
-		if m := r.messages(1)[0]; len(m.Fields) != 0 || string(m.Body) != text {
+		if m := r.messages(1)[0]; !cmp.Equal(m.Fields, []message.Field{jsonField}) || string(m.Body) != text {
 			t.Errorf("%s: %+v", coding, m)
 		}
 	}
@@ -310,7 +318,11 @@ func TestCodingOfOneDocument(t *testing.T) {
 			t.Fatalf("%s: %d %s", method, status, answer)
 		}
 		m := r.messages(1)[0]
-		if want := []message.Field{{Name: "Content-Encoding", Value: "gzip"}}; string(m.Body) != body || !cmp.Equal(m.Fields, want) {
+		want := []message.Field{{Name: "Content-Encoding", Value: "gzip"}}
+		if body != "" {
+			want = append(want, jsonField)
+		}
+		if string(m.Body) != body || !cmp.Equal(m.Fields, want) {
 			t.Errorf("%s: %+v", method, m)
 		}
 	}
@@ -386,6 +398,60 @@ func TestBulkThatNodesRefuse(t *testing.T) {
 	if s := r.filter.(*enqueuer).Queue.Stats(); s.Put != 0 {
 		t.Errorf("%d messages in the queue", s.Put)
 	}
+}
+
+// What is wrong with a request whatever is in its documents is told by nodes before they write anything.
+func TestRequestThatNodesRefuse(t *testing.T) {
+	r := newRig(t, disk.Options{}, nil)
+	const bulk, document, update = "{\"index\":{}}\n{}\n", `{"x":1}`, `{"doc":{}}`
+	f := func(method, target, body string, want int, reason string, fields ...string) {
+		t.Helper()
+		if status, answer := r.ask(method, target, body, fields...); status != want || !strings.Contains(answer, reason) {
+			t.Errorf("%s %s: %d %s, want %d %s", method, target, status, answer, want, reason)
+		}
+	}
+	for _, media := range []string{"text/plain", "", "application/x-www-form-urlencoded", "*/*"} {
+		f("POST", "/a/_bulk", bulk, 406, "Content-Type header ["+media+"] is not supported", "Content-Type", media)
+		f("PUT", "/a/_doc/1", document, 406, "is not supported", "Content-Type", media)
+	}
+	f("POST", "/a/_bulk", bulk, 406, "as JSON only", "Content-Type", "application/yaml")
+	f("POST", "/a/_bulk", "\n", 400, "Validation Failed: 1: no requests added;")
+	f("POST", "/a/_bulk", "{\"index\":{\"foo\":\"b\"}}\n{}\n", 400, "Action/metadata line [1] contains an unknown parameter [foo]")
+	f("POST", "/a/_bulk", bulk+"\n\n{\"update\":{\"_id\":\"1\",\"foo\":\"b\"}}\n{}\n", 400, "Action/metadata line [5] contains an unknown parameter [foo]")
+	f("POST", "/a/_bulk", bulk+"{\"update\":{\"_id\":\"1\"}}\n{}\n", 400, "Validation Failed: 2: script or doc is missing;")
+	f("POST", "/a/_bulk?refresh=maybe", bulk, 400, "Unknown value for refresh: [maybe].")
+	f("POST", "/a/_bulk?timeout=5", bulk, 400, "failed to parse setting [timeout] with value [5] as a time value")
+	f("POST", "/a/_bulk?wait_for_active_shards=foo", bulk, 400, "cannot parse ActiveShardCount[foo]")
+	f("POST", "/a/_bulk?require_alias=foo", bulk, 400, "as only [true] or [false] are allowed")
+	f("POST", "/a/_bulk?pretty=foo", bulk, 400, "as only [true] or [false] are allowed")
+	f("POST", "/a/_bulk?op_type=index", bulk, 400, "unrecognized parameter: [op_type]")
+	f("POST", "/a/_bulk?pipeline=", bulk, 400, "pipeline cannot be an empty string")
+	f("POST", "/a/_doc", "", 400, "request body is required")
+	f("PUT", "/a/_doc/1?op_type=foo", document, 400, "opType must be 'create' or 'index', found: [foo]")
+	f("PUT", "/a/_create/1?op_type=index", document, 400, "opType must be 'create', found: [index]")
+	f("PUT", "/a/_doc/1?version=abc", document, 400, "Failed to parse long parameter [version] with value [abc]")
+	f("PUT", "/a/_doc/1?version_type=foo", document, 400, "No version type match [foo]")
+	f("PUT", "/a/_doc/1?if_seq_no=-3", document, 400, "sequence numbers must be non negative")
+	f("PUT", "/a/_doc/1?if_seq_no=3", document, 400, "Validation Failed: 1: ifSeqNo is set, but primary term is [0];")
+	f("POST", "/a/_doc?version=5&version_type=external", document, 400, "create operations only support internal versioning")
+	f("PUT", "/a/_doc/1?op_type=Create&if_seq_no=3&if_primary_term=1", document, 400, "create operations do not support compare and set")
+	f("PUT", "/a/_doc/"+strings.Repeat("x", 513), document, 400, "is too long, must be no longer than 512 bytes but was: 513")
+	f("PUT", "/a/_doc/1?_source=true", document, 400, "unrecognized parameter: [_source]")
+	f("PUT", "/a/_doc/1?pipeline=", document, 400, "pipeline cannot be an empty string")
+	f("DELETE", "/a/_doc/1?pipeline=p", "", 400, "unrecognized parameter: [pipeline]")
+	f("POST", "/a/_update/1", "", 400, "Validation Failed: 1: script or doc is missing;")
+	f("POST", "/a/_update/1", "{}", 400, "Validation Failed: 1: script or doc is missing;")
+	f("POST", "/a/_update/1", document, 400, "[UpdateRequest] unknown field [x]")
+	f("POST", "/a/_update/1?retry_on_conflict=x", update, 400, "Failed to parse int parameter [retry_on_conflict] with value [x]")
+	if s := r.filter.(*enqueuer).Queue.Stats(); s.Put != 0 {
+		t.Errorf("%d messages in the queue", s.Put)
+	}
+	f("POST", "/a/_bulk?timeout=1S&wait_for_active_shards=all&refresh&type=_doc", bulk, 200, "created",
+		"Content-Type", "application/vnd.elasticsearch+x-ndjson;compatible-with=7")
+	f("PUT", "/a/_doc/1?version=5&version_type=external_gte&timeout=-1", document, 201, "created", "Content-Type", "Application/JSON; charset=utf-8")
+	f("POST", "/a/_update/1", "\xa1", 200, "updated", "Content-Type", "application/cbor")
+	f("POST", "/a/_update/1?_source=true&doc_as_upsert=true", update, 200, "updated")
+	f("DELETE", "/a/_doc/1", "", 200, "deleted", "Content-Type", "text/plain")
 }
 
 // manyActions returns a bulk of n actions of about 200 bytes.
@@ -526,8 +592,8 @@ func TestFieldsThatAreKeptAnywayAreKeptOnce(t *testing.T) {
 	var sent []string
 	want := []message.Field{{Name: "X-Team", Value: "blue"}, {Name: "X-Team", Value: "red"}}
 	for _, name := range keptFields {
-		sent = append(sent, name, "identity")
-		want = append(want, message.Field{Name: name, Value: "identity"})
+		sent = append(sent, name, jsonField.Value)
+		want = append(want, message.Field{Name: name, Value: jsonField.Value})
 	}
 	sent = append([]string{"X-Team", "blue", "X-Team", "red"}, sent...)
 	if status, body := r.ask("PUT", "/a/_doc/1", "{}", sent...); status != 201 {

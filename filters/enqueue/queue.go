@@ -114,6 +114,9 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 	if err != nil {
 		return err
 	}
+	if err := checkMedia(x, body); err != nil {
+		return err
+	}
 	m := f.message(x, query)
 	if !utf8.ValidString(m.Target) {
 		return elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception",
@@ -146,47 +149,14 @@ func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
 	return m
 }
 
-// shapeParams only say what an answer looks like, of which the client gets none and the consumer needs all.
-var shapeParams = []string{"pretty", "human", "error_trace", "filter_path", "format"}
-
-// keptParams are the parameters of the APIs whose requests are put into queues (documentation of Elasticsearch 7.17 to 9 and
-// OpenSearch 2 and 3).
-var keptParams = []string{
-	"pipeline", "refresh", "routing", "timeout", "type", "wait_for_active_shards", "require_alias", "require_data_stream", "op_type",
-	"version", "version_type", "if_seq_no", "if_primary_term", "retry_on_conflict", "lang", "batch_size", "list_executed_pipelines",
-}
-
-// queryOf returns the raw query that goes with x. Nodes refuse parameters that they do not know, so the client hears of those
-// now; and what is no parameter of the API, such as a key for a proxy in between, does not get into a queue.
-func queryOf(x *flows.Exchange) ([]byte, error) {
-	query := x.Request.Query
-	var refused string
-	var drop []string
-	api.EachParam(query, func(rawName, _ []byte) {
-		name := string(api.DecodeQuery(nil, rawName))
-		switch {
-		case slices.Contains(keptParams, name):
-		case slices.Contains(shapeParams, name), name == "_source" || strings.HasPrefix(name, "_source_"), name == "no_cache":
-			drop = append(drop, name)
-		case refused == "":
-			refused = name
-		}
-	})
-	if refused != "" {
-		return nil, elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception", "request [%s] contains unrecognized parameter: [%s]",
-			x.Request.Path, refused)
-	}
-	for _, name := range drop {
-		query = api.RemoveParam(nil, query, name)
-	}
-	return query, nil
-}
-
 // document puts the write of one document into the queue and answers it.
 func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, body []byte) error {
 	call := x.Call()
 	verb := bulk.VerbOfCall(call.Name, x.Request.Query)
 	done := item{verb: verb, index: string(api.DecodeSegment(nil, call.Index)), id: string(api.DecodeSegment(nil, call.Param("id")))}
+	if err := checkDocument(x, verb, api.DecodeSegment(nil, call.Param("id")), body); err != nil {
+		return err
+	}
 	if call.Param("id") == nil {
 		// The node would make an id, and another one if the request is made again. The query names the type of operation for the
 		// same reason: a second time is to be a conflict.

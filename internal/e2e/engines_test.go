@@ -24,6 +24,7 @@ func TestEngines(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			cluster := searchtest.ForTest(t, engine, 1).URLs()[0]
 			t.Run("classic file", func(t *testing.T) { testClassicFile(t, cluster) })
+			t.Run("queue refuses what nodes refuse", func(t *testing.T) { testQueueRefusals(t, cluster) })
 			t.Run("same answers", func(t *testing.T) { testSameAnswers(t, cluster) })
 			t.Run("cache", func(t *testing.T) { testCache(t, cluster, engine) })
 			// What holds without a gateway is what the gateway is measured against.

@@ -181,3 +181,81 @@ func TestQueuedWritesDoNotMix(t *testing.T) {
 		t.Errorf("%d documents are stored, want %d", n, clients*each)
 	}
 }
+
+// testQueueRefusals sends what nodes refuse as a whole, and what they take, to a node and to the gateway's queue: the queue says the
+// same, so that no client is told of a write that cannot be made.
+func testQueueRefusals(t *testing.T, cluster string) {
+	g := newPlainSite(t, cluster, "      - queue: {queue_name: writes}\n", add("queue: {reserve: 0}\n")).start()
+	deleteAll(t, g.client, cluster, "refusals*")
+	send := func(base, method, target, media, body string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, base+target, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if media != "" {
+			req.Header.Set("Content-Type", media)
+		}
+		resp, err := g.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	refused, taken := 0, 0
+	f := func(method, target, media, body string) {
+		t.Helper()
+		node := send(cluster, method, target, media, body)
+		queue := send(g.url, method, target, media, body)
+		if node/100 == 2 {
+			taken++
+		} else {
+			refused++
+		}
+		if node/100 == 2 && queue/100 == 2 || node == queue {
+			return
+		}
+		t.Errorf("%s %s of %s: the node answers %d, the queue %d: %.200s", method, target, media, node, queue, body)
+	}
+	const ndjson = "application/x-ndjson"
+	for _, media := range []string{"text/plain", "", "application/xml", "application/x-json", "application/json", ndjson, "application/JSON;charset=utf-8"} {
+		f("POST", "/refusals/_bulk", media, "{\"index\":{\"_id\":\"1\"}}\n{\"x\":1}\n")
+		f("PUT", "/refusals/_doc/1", media, `{"x":1}`)
+	}
+	for _, member := range []string{
+		`"a":1`, `"_routing":"a"`, `"a":null`, `"routing":{}`, `"routing":[1]`, `"routing":5`, `"version":"a"`, `"version":7`, `"version_type":"a"`,
+		`"if_seq_no":-7`, `"if_seq_no":5`, `"if_primary_term":5`, `"require_alias":"a"`, `"require_alias":"false"`, `"retry_on_conflict":"a"`,
+		`"retry_on_conflict":1`, `"op_type":"a"`, `"_source":{}`, `"timeout":"1s"`, `"version":99999999,"version_type":"external"`,
+	} {
+		f("POST", "/refusals/_bulk", ndjson, "{\"index\":{\"_id\":\"2\","+member+"}}\n{\"x\":1}\n")
+		f("POST", "/refusals/_bulk", ndjson, "{\"create\":{\"_id\":\"3\","+member+"}}\n{\"x\":1}\n")
+		f("POST", "/refusals/_bulk", ndjson, "{\"update\":{\"_id\":\"1\","+member+"}}\n{\"doc\":{\"x\":2}}\n")
+		f("POST", "/refusals/_bulk", ndjson, "{\"delete\":{\"_id\":\"4\","+member+"}}\n")
+	}
+	for _, body := range []string{`{}`, `{"a":1}`, `{"doc":`, `{"doc":null}`, `{"doc":{"x":3}}`, `{"doc":{},"script":"a"}`, `{"upsert":{}}`, `[]`, `{"script":null}`} {
+		f("POST", "/refusals/_update/1", "application/json", body)
+		f("POST", "/refusals/_bulk", ndjson, "{\"update\":{\"_id\":\"1\"}}\n"+body+"\n")
+	}
+	for _, query := range []string{
+		"refresh=maybe", "refresh", "timeout=5", "timeout=1S", "timeout=1.5s", "wait_for_active_shards=a", "wait_for_active_shards=0", "require_alias=a",
+		"require_alias=false", "pipeline=", "retry_on_conflict=a", "retry_on_conflict=1", "version=a", "version=5", "version_type=a", "if_seq_no=3",
+		"if_seq_no=-3", "if_primary_term=3", "_source=true", "doc_as_upsert=true", "pretty=a", "human=true", "lang=a", "routing=1", "op_type=a", "op_type=index",
+	} {
+		f("POST", "/refusals/_bulk?"+query, ndjson, "{\"index\":{\"_id\":\"1\"}}\n{\"x\":1}\n")
+		f("PUT", "/refusals/_doc/1?"+query, "application/json", `{"x":1}`)
+		f("POST", "/refusals/_doc?"+query, "application/json", `{"x":1}`)
+		if query != "routing=1" { // the document is in one shard only
+			f("POST", "/refusals/_update/1?"+query, "application/json", `{"doc":{"x":1}}`)
+		}
+	}
+	long := strings.Repeat("x", 513)
+	f("PUT", "/refusals/_doc/"+long, "application/json", `{"x":1}`)
+	f("POST", "/refusals/_bulk", ndjson, "{\"index\":{\"_id\":\""+long+"\"}}\n{\"x\":1}\n")
+	f("POST", "/refusals/_doc", "application/json", "")
+	f("POST", "/refusals/_bulk", ndjson, "")
+	f("POST", "/refusals/_bulk", ndjson, "\n")
+	if refused < 100 || taken < 50 {
+		t.Errorf("the node refuses %d requests and takes %d: the test shows little", refused, taken)
+	}
+}
