@@ -88,7 +88,7 @@ type Summary struct {
 	Records    int64     `json:"records"` // in those blocks
 	Damaged    int64     `json:"damaged"` // stretches of files that are no blocks
 	BadFiles   int64     `json:"bad_files"`
-	Unreadable int64     `json:"unreadable_files"` // in whose place is no regular file
+	Unreadable int64     `json:"unreadable_files"` // gone, emptied, or in whose place is no regular file
 	Oldest     time.Time `json:"oldest,omitzero"`  // of those blocks
 	Newest     time.Time `json:"newest,omitzero"`
 }
@@ -122,7 +122,8 @@ func (f Folder) Summary() (Summary, error) {
 }
 
 // Walk calls found with each block that was not delivered, partition by partition and there oldest first, until it returns false. A
-// block is valid until found returns. left is what it could not read: damaged stretches, and files in whose place is no regular file.
+// block is valid until found returns. left is what it could not read: damaged stretches, and files that are gone, or in whose place is no
+// regular file.
 func (f Folder) Walk(found func(b queue.Block) (more bool)) (left int64, err error) {
 	var sum Summary
 	err = f.walk(found, &sum)
@@ -146,6 +147,7 @@ func (f Folder) walk(found func(queue.Block) bool, sum *Summary) error {
 		if err != nil {
 			return err
 		}
+		full := slices.Clone(others)
 		for _, k := range others {
 			if k.compare(h.key) >= 0 {
 				sum.Unreadable++
@@ -159,9 +161,16 @@ func (f Folder) walk(found func(queue.Block) bool, sum *Summary) error {
 			case 0:
 				from = h.off
 			}
+			before := sum.Bytes
 			if more, err := walkFile(dir, k, from, found, sum); err != nil || !more {
 				return err
 			}
+			if sum.Bytes > before {
+				full = append(full, k)
+			}
+		}
+		if now, err := readHead(dir); err != nil || now == h { // otherwise files are delivered meanwhile
+			sum.Unreadable += int64(missingFiles(h, full))
 		}
 	}
 	return nil

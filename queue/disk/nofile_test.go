@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -197,9 +198,19 @@ func TestVanishedFiles(t *testing.T) {
 			}
 		}
 		for _, name := range vanished {
-			if err := os.Remove(filepath.Join(dir, "000001.diskqueue.00000"+name+".dat")); err != nil {
+			name, emptied := strings.CutPrefix(name, "emptied ")
+			name = filepath.Join(dir, "000001.diskqueue.00000"+name+".dat")
+			err := os.Truncate(name, 0)
+			if !emptied {
+				err = os.Remove(name)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
+		}
+		sum, err := (Folder{Name: "q", instance: path}).Summary()
+		if err != nil || sum.Unreadable != want {
+			t.Errorf("%d taken, clean %v, %q vanished: the summary tells of %d, %v, want %d", taken, clean, vanished, sum.Unreadable, err, want)
 		}
 		q = open(t, path, threeEach)
 		if s := q.Stats(); s.Unreadable != want {
@@ -221,6 +232,9 @@ func TestVanishedFiles(t *testing.T) {
 	f(4, false, 0)
 	f(3, false, 0)
 	f(0, true, 1, "0")
+	f(0, true, 1, "emptied 0")
+	f(4, true, 1, "emptied 2")
+	f(4, false, 1, "emptied 2")
 	f(4, true, 1, "1")
 	f(4, true, 1, "3")
 	f(4, true, 3, "1", "2", "3")

@@ -202,6 +202,7 @@ func (s *store) count(h head) error {
 			s.log.Error("what is in the place of a queue file is no file: the blocks of that file are not delivered", "file", k.name())
 		}
 	}
+	var full []fileKey
 	for _, k := range keys {
 		s.lastRun = max(s.lastRun, k.run)
 		if k.compare(h.key) < 0 {
@@ -220,6 +221,9 @@ func (s *store) count(h head) error {
 		if err != nil {
 			return err
 		}
+		if f.size > 0 {
+			full = append(full, k)
+		}
 		s.files = append(s.files, f)
 		s.stats.Depth += f.blocks
 		s.stats.Records += f.records
@@ -228,7 +232,11 @@ func (s *store) count(h head) error {
 			s.stats.Oldest = f.oldest
 		}
 	}
-	s.tellMissing(h, slices.Concat(keys, others))
+	if missing := missingFiles(h, slices.Concat(full, others)); missing > 0 {
+		s.stats.Unreadable += int64(missing)
+		s.log.Error("queue files are gone or empty that were not delivered: somebody removed or cut them, or the machine lost its power",
+			"files", missing)
+	}
 	bad, err := badFiles(s.dir)
 	if err != nil {
 		return err
@@ -241,28 +249,25 @@ func (s *store) count(h head) error {
 	return nil
 }
 
-// tellMissing tells of data files that are gone although the head, or the numbers of the others, say that they were there: files are
-// removed one after the other from the oldest on. keys are all that were found.
-func (s *store) tellMissing(h head, keys []fileKey) {
+// missingFiles returns how many data files are gone, or were emptied, although the head, or the numbers of the others, say that they
+// were there: files are removed one after the other from the oldest on. keys are all that were found and hold anything.
+func missingFiles(h head, keys []fileKey) int {
 	keys = slices.DeleteFunc(keys, func(k fileKey) bool { return k.compare(h.key) < 0 })
 	slices.SortFunc(keys, fileKey.compare)
-	missing := h.left - len(keys)
-	if !h.clean {
-		missing = 0
-		if h.off > 0 && !slices.Contains(keys, h.key) {
-			missing = 1
-			keys = slices.Insert(keys, 0, h.key)
-		}
-		for i := 1; i < len(keys); i++ {
-			if keys[i].run == keys[i-1].run {
-				missing += int(keys[i].num - keys[i-1].num - 1)
-			}
+	if h.clean {
+		return max(0, h.left-len(keys))
+	}
+	missing := 0
+	if h.off > 0 && !slices.Contains(keys, h.key) {
+		missing = 1
+		keys = slices.Insert(keys, 0, h.key)
+	}
+	for i := 1; i < len(keys); i++ {
+		if keys[i].run == keys[i-1].run {
+			missing += int(keys[i].num - keys[i-1].num - 1)
 		}
 	}
-	if missing > 0 {
-		s.stats.Unreadable += int64(missing)
-		s.log.Error("queue files are gone that were not delivered: somebody removed them, or the machine lost its power", "files", missing)
-	}
+	return missing
 }
 
 func (s *store) countFile(k fileKey, from int64) (*dataFile, error) {
