@@ -49,3 +49,25 @@ func (g *Generation) Run(x *Exchange, name string) (ok bool, err error) {
 	}
 	return true, nil
 }
+
+// An Enqueuer is a Filter that puts requests into a queue, from which they come back as replays.
+type Enqueuer interface{ Enqueues() }
+
+// Met tells whether what stands in front of the chain that begins with next has met the request of x before, when the client sent
+// it: x comes out of a queue, and a filter of that chain puts requests into queues.
+func Met(next Handler, x *Exchange) bool {
+	for x.Replay != nil {
+		l, ok := next.(*link)
+		if !ok {
+			return false
+		}
+		next = l.next
+		switch f := l.filter.(type) {
+		case Enqueuer:
+			return true
+		case inlined:
+			next = f.chain // what comes behind it is a part of it
+		}
+	}
+	return false
+}

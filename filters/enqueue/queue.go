@@ -56,8 +56,9 @@ type enqueuer struct {
 }
 
 var (
-	_ flows.Starter = (*enqueuer)(nil)
-	_ flows.Stopper = (*enqueuer)(nil)
+	_ flows.Starter  = (*enqueuer)(nil)
+	_ flows.Stopper  = (*enqueuer)(nil)
+	_ flows.Enqueuer = (*enqueuer)(nil)
 )
 
 // Queue declares the filter queue.
@@ -94,6 +95,9 @@ func Queue() flows.Factory[QueueConfig] {
 		},
 	}
 }
+
+// Enqueues implements flows.Enqueuer.
+func (f *enqueuer) Enqueues() {}
 
 // Serve implements flows.Filter.
 func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {

@@ -384,7 +384,7 @@ func (f *rateLimit) Stop() {
 }
 
 func (f *rateLimit) Serve(x *flows.Exchange, next flows.Handler) error {
-	if f.config.Mode == "off" || f.exempt != nil && f.exempt.Match(x) {
+	if f.config.Mode == "off" || f.exempt != nil && f.exempt.Match(x) || flows.Met(next, x) {
 		return next.Serve(x)
 	}
 	s, _ := f.scratch.Get().(*scratch)

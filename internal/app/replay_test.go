@@ -196,6 +196,45 @@ func TestShutdownDeliversQueuedWrites(t *testing.T) {
 	}
 }
 
+// A limit above the filter queue is for what clients send: it has counted a write when it came, so that it neither counts nor holds
+// up what comes out of the queue. One below it, or in another flow, is for what the cluster gets.
+func TestLimitAboveTheQueueCountsWritesOnce(t *testing.T) {
+	const three = "{rate_limit: {limits: [{key: [ip], rate: 1/h, burst: 3}]}}"
+	f := func(filters, flow, outcome string) {
+		t.Helper()
+		c := estest.New(t, estest.Options{})
+		log := new(logText)
+		text := strings.NewReplacer(
+			"{queue: {queue_name: writes}}, {elasticsearch: {elasticsearch: up}}]}", filters+"]},"+
+				" {name: inner, filter: [{queue: {queue_name: writes}}, {elasticsearch: {elasticsearch: up}}]},"+
+				" {name: outer, filter: ["+three+", {elasticsearch: {elasticsearch: up}}]}",
+			"flow: writes}}]", "flow: "+flow+"}}]",
+		).Replace(queued(t, c.URL()))
+		a, _ := launch(t, text, slog.NewTextHandler(log, nil))
+		t.Cleanup(func() { _ = a.Shutdown(context.Background()) })
+		for n := range 3 {
+			if status, body := write(t, a.Addr("main"), "PUT", fmt.Sprintf("/i/_doc/%d", n), "{}"); status != http.StatusCreated {
+				t.Fatalf("%s: %d %s", filters, status, body)
+			}
+		}
+		wait(t, filters+": three writes", func() bool { return len(documents(c)) == 3 })
+		status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/3", "{}")
+		if outcome == "refused" && status != http.StatusTooManyRequests || outcome == "held up" && status != http.StatusCreated {
+			t.Errorf("%s: the fourth: %d %s", filters, status, body)
+		}
+		if outcome == "held up" {
+			wait(t, filters+": a refusal of what the queue holds", func() bool { return strings.Contains(log.String(), "cause=\"status 429\"") })
+		}
+		if n := len(documents(c)); n != 3 {
+			t.Errorf("%s: %d writes, want 3", filters, n)
+		}
+	}
+	f(three+", {queue: {queue_name: writes}}, {elasticsearch: {elasticsearch: up}}", "writes", "refused")
+	f(three+", {flow: {flow: inner}}", "writes", "refused")
+	f("{queue: {queue_name: writes}}, "+three+", {elasticsearch: {elasticsearch: up}}", "writes", "held up")
+	f("{flow: {flow: inner}}", "outer", "held up")
+}
+
 // What is made good out of the queue goes whole to the node that is left (caddyserver/caddy#7547).
 func TestQueuedWriteMovesWithItsBody(t *testing.T) {
 	c := estest.New(t, estest.Options{Nodes: 2})
