@@ -199,11 +199,17 @@ func (a *App) replacePipelines(ctx context.Context, plan *Plan) {
 	a.broken.Store(&broken)
 }
 
+// stopPipelines ends pipelines, all at the same time.
 func (a *App) stopPipelines(ctx context.Context, within time.Duration, which func(key string) bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	var stopping sync.WaitGroup
 	for key, r := range a.pipelines {
-		if which(key) {
+		if !which(key) {
+			continue
+		}
+		delete(a.pipelines, key)
+		stopping.Go(func() {
 			switch err := r.Stop(ctx); {
 			case err == nil:
 			case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
@@ -211,9 +217,9 @@ func (a *App) stopPipelines(ctx context.Context, within time.Duration, which fun
 			default:
 				a.logger.Error("pipeline did not end in order", "error", err)
 			}
-			delete(a.pipelines, key)
-		}
+		})
 	}
+	stopping.Wait()
 }
 
 // openCluster returns the cluster called name for the gateway's own calls. The caller holds mu.
@@ -354,6 +360,12 @@ func (a *App) Shutdown(ctx context.Context) error {
 	return errors.Join(append(problems, a.instance.Close())...)
 }
 
+// inHand is how long pipelines have, at the end of the drain time, for what they have in hand. It is half of a short drain time.
+const inHand = 5 * time.Second
+
+// lastMoment is what a pipeline needs to end that has nothing in hand, although exchanges have used up the drain time.
+const lastMoment = 100 * time.Millisecond
+
 // stop is Shutdown but for the admin listener.
 func (a *App) stop(ctx context.Context) []error {
 	a.ending.Store(true)
@@ -381,10 +393,13 @@ func (a *App) stop(ctx context.Context) []error {
 		problems = append(problems, <-errs)
 	}
 	a.draining.Wait()
+	end, _ := limited.Deadline()
+	taking, cease := context.WithDeadline(limited, end.Add(-min(inHand, drain/2)))
+	defer cease()
 	for _, r := range a.pipelines {
-		r.Drain(limited)
+		r.Drain(taking)
 	}
-	a.stopPipelines(ctx, 5*time.Second, func(string) bool { return true })
+	a.stopPipelines(ctx, max(time.Until(end), lastMoment), func(string) bool { return true })
 	if g := a.current.Load(); g != nil { // after the pipelines, some of which make requests by its flows
 		g.Retire()
 		<-g.Drained()

@@ -196,6 +196,33 @@ func TestShutdownDeliversQueuedWrites(t *testing.T) {
 	}
 }
 
+// A node that hangs holds the end up until the drain time is over, and no longer. Pipelines that have nothing in hand end in order.
+func TestShutdownEndsWithinTheDrainTime(t *testing.T) {
+	c := estest.New(t, estest.Options{})
+	hold := make(chan struct{})
+	c.Inject(estest.Fault{Method: "PUT", Hold: hold})
+	t.Cleanup(func() { close(hold) })
+	text := strings.Replace(queued(t, c.URL()), "drain: 10s", "drain: 1s", 1)
+	text = strings.Replace(text, "pipeline: [", "pipeline: [{name: idle, queue_consumer: {input_queue: others, flow: writes}}, ", 1)
+	log := new(logText)
+	a, _ := launch(t, text, slog.NewTextHandler(log, nil))
+	if status, body := write(t, a.Addr("main"), "PUT", "/i/_doc/1", "{}"); status != http.StatusCreated {
+		t.Fatalf("%d %s", status, body)
+	}
+	wait(t, "the write", func() bool { return c.Count("/i/*") > 0 })
+	began := time.Now()
+	if err := a.Shutdown(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 5*time.Second { // four seconds for a machine that is busy
+		t.Errorf("the end took %s", took)
+	}
+	const cut = "pipeline did not end in time"
+	if text := log.String(); strings.Count(text, cut) != 1 || !strings.Contains(text, "stop pipeline writes") {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
 // A limit above the filter queue is for what clients send: it has counted a write when it came, so that it neither counts nor holds
 // up what comes out of the queue. One below it, or in another flow, is for what the cluster gets.
 func TestLimitAboveTheQueueCountsWritesOnce(t *testing.T) {
