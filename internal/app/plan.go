@@ -125,6 +125,7 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 		b.Unused()
 		plan.warnUnused(p)
 		plan.checkQueues(p)
+		plan.warnLosses(p)
 	}
 	if plan.Config.Entry.Len() == 0 && !p.HasErrors() {
 		// Not a gateway: most likely a file that is being written.

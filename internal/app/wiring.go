@@ -1,6 +1,8 @@
 package app
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"weir/internal/conf"
@@ -16,22 +18,34 @@ var (
 
 // A queueUse is a place of the configuration that names a queue.
 type queueUse struct {
-	kind string     // of the filter or processor
-	node *conf.Node // the name of the queue
-	flow string     // in which a filter stands, or by which a processor makes requests again
+	kind   string     // of the filter or processor
+	node   *conf.Node // the name of the queue
+	flow   string     // in which a filter stands, or by which a processor makes requests again
+	pledge string     // what clients were told of what a filter puts there, or nothing
+}
+
+// pledgeOf returns what clients have been told of what a filter puts into its queue.
+func pledgeOf(kind string, filter *conf.Node) string {
+	switch {
+	case kind == "queue" || kind == "retry_limiter":
+		return "writes that clients were told are done"
+	case kind == "request_logging" && filter.Get("audit").Scalar() == "true":
+		return "records of an audit"
+	}
+	return ""
 }
 
 // queueUses returns who fills queues, and who empties them.
 func (plan *Plan) queueUses() (fill, drain map[string][]queueUse) {
 	fill, drain = map[string][]queueUse{}, map[string][]queueUse{}
 	for _, flow := range plan.Config.Flow.Items() {
-		members(flow, "", "queue_name", func(kind string, n, _ *conf.Node) {
-			fill[n.Scalar()] = append(fill[n.Scalar()], queueUse{kind, n, flow.Get("name").Scalar()})
+		members(flow, "", "queue_name", func(kind string, n, in *conf.Node) {
+			fill[n.Scalar()] = append(fill[n.Scalar()], queueUse{kind, n, flow.Get("name").Scalar(), pledgeOf(kind, in)})
 		})
 	}
 	for _, section := range []*conf.Node{plan.Config.Pipeline, plan.Config.Modules} {
 		members(section, "", "input_queue", func(kind string, n, in *conf.Node) {
-			drain[n.Scalar()] = append(drain[n.Scalar()], queueUse{kind, n, in.Get("flow").Scalar()})
+			drain[n.Scalar()] = append(drain[n.Scalar()], queueUse{kind: kind, node: n, flow: in.Get("flow").Scalar()})
 		})
 	}
 	delete(fill, "")
@@ -57,6 +71,27 @@ func (plan *Plan) checkQueues(p *conf.Problems) {
 					p.Errorf(u.node, "what is given up goes back into the queue %q, from which queue_consumer at %s makes it again by this flow: "+
 						"name another queue", name, d.node.Pos())
 				}
+			}
+		}
+	}
+}
+
+// warnLosses warns of settings by which queues throw away what clients rely on.
+func (plan *Plan) warnLosses(p *conf.Problems) {
+	fill, _ := plan.queueUses()
+	c := plan.Config.Queue
+	for _, name := range slices.Sorted(maps.Keys(fill)) {
+		for _, u := range fill[name] {
+			if u.pledge == "" {
+				continue
+			}
+			if c.WhenFull == "drop_oldest" {
+				p.Warnf(plan.root.At("queue.when_full"), "drop_oldest throws away %s when the queue %q of %s at %s is full: refuse answers 429 then, and wait slows clients down",
+					u.pledge, name, u.kind, u.node.Pos())
+			}
+			if c.MaxAge > 0 {
+				p.Warnf(plan.root.At("queue.max_age"), "max_age throws away %s that lie in the queue %q of %s at %s for longer than %s: with 0 they stay until they are delivered",
+					u.pledge, name, u.kind, u.node.Pos(), c.MaxAge)
 			}
 		}
 	}
