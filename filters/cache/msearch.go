@@ -281,7 +281,7 @@ func (l *lookup) detachMulti(x *flows.Exchange, t *ticket, m *multi, which []int
 	}
 	md := &multi{items: make([]item, len(which))}
 	for _, i := range which {
-		md.body = append(md.body, m.searches.List[i].Lines...)
+		md.body = m.searches.List[i].Append(md.body)
 	}
 	_ = md.searches.Split(md.body, d.Request.Query) // which has been split before
 	for n, i := range which {

@@ -111,6 +111,26 @@ func TestStaleAndMissingSearchesOfMultiSearch(t *testing.T) {
 	})
 }
 
+// The first line of a search that stands for no parameters can be empty, but not where it is the first of what is sent.
+func TestRenewalOfASearchWithoutParameters(t *testing.T) {
+	stale(t, "stale_while_revalidate: 20s", func(t *testing.T, r *rig) {
+		var sent []string
+		r.node = multiNode(&sent)
+		body := lines(`{}`, search(1), ``, search(2))
+		r.ask("/i/_msearch", body)
+		<-time.After(12 * time.Second)
+		r.ask("/i/_search", search(1), "Cache-Control", "no-cache")
+		sent = nil
+		if got := tooks(t, r.ask("/i/_msearch", body)); got != "2 1" {
+			t.Errorf("answers of %s", got)
+		}
+		synctest.Wait()
+		if want := lines(`{}`, search(2)); len(sent) != 1 || sent[0] != want {
+			t.Errorf("sent %q, want %q", sent, want)
+		}
+	})
+}
+
 // Renewals that fail are held back, and what is refused by then is not given again.
 func TestRenewalsOfMultiSearchThatFail(t *testing.T) {
 	stale(t, "stale_while_revalidate: 1m", func(t *testing.T, r *rig) {
