@@ -211,6 +211,7 @@ func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 			p.Errorf(weights.Get(addr), "weight %d of %s is over %d: only the ratio of weights counts", w, addr, maxWeight)
 		}
 	}
+	c.checkDrained(weights, p)
 	for i, pattern := range c.Discovery.Exclude.Names {
 		if _, err := path.Match(pattern, ""); err != nil {
 			p.Errorf(n.At("discovery.exclude.names").Item(i), "%q is no pattern such as es-old-*", pattern)
@@ -223,6 +224,19 @@ func (c *ClusterConfig) check(n *conf.Node, p *conf.Problems) {
 				p.Errorf(rewrite.Get(from), "rewrite: %v", err)
 			}
 		}
+	}
+}
+
+// checkDrained warns of weights that leave the cluster no node that anything is sent to, other than those that discovery may find.
+func (c *ClusterConfig) checkDrained(weights *conf.Node, p *conf.Problems) {
+	list := c.endpoints()
+	for _, e := range list {
+		if w, ok := c.Weights[e.Addr]; !ok || w != 0 || e.Lookup != "" {
+			return
+		}
+	}
+	if len(list) > 0 {
+		p.Warnf(weights, "all endpoints have the weight 0: nothing is sent to them")
 	}
 }
 

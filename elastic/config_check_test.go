@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,4 +54,27 @@ func TestMistakesStandWhereTheyAre(t *testing.T) {
 	f("endpoint: 'http://a:1', balance: {max_ejected: 0%, zone_penalty: 0.5}", "c:1:60", "c:1:78")
 	// Neither mistake hides the other, and no endpoint is missed that was only misspelled.
 	f("endpiont: x, weights: {a: 1}", "c:1:13", "c:1:39")
+}
+
+func TestClusterWhoseNodesAreAllDrained(t *testing.T) {
+	f := func(item string, want int) {
+		t.Helper()
+		list, _ := conf.Parse("c", "- {name: a, "+item+"}", func(string) (string, bool) { return "", false })
+		p := new(conf.Problems)
+		DecodeClusters(list, p)
+		got := 0
+		for _, q := range p.Sorted() {
+			if q.Severity == conf.Warning && strings.Contains(q.Message, "all endpoints have the weight 0") {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %v", item, p.Sorted())
+		}
+	}
+	f("endpoints: ['http://a:1', 'http://b:2'], weights: {'a:1': 0, 'b:2': 0}", 1)
+	f("endpoints: ['http://a:1', 'http://b:1'], weights: {'a:1': 0}", 0)
+	f("endpoints: ['http://a:1', 'dns+http://b:1'], weights: {'a:1': 0, 'b:1': 0}", 0)
+	f("endpoint: 'http://a:1', weights: {'a:1': 1, 'b:1': 0}", 0)
+	f("endpoint: 'http://a:1', weights: {'b:1': 0}", 0)
 }

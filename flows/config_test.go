@@ -67,7 +67,7 @@ func TestWordsOfConditionsMeetWhatTheyName(t *testing.T) {
 
 // TestBrokenRuleMatchesNothingMore: what cannot be understood of a rule must not make later ones unreachable.
 func TestBrokenRuleMatchesNothingMore(t *testing.T) {
-	for _, broken := range []string{"pattern: x", "when: {clas: write}", "api: serch", "method: PSOT", "index: []"} {
+	for _, broken := range []string{"pattern: x", "when: {clas: write}", "api: serch", "method: PSOT", "index: []", "when: {header: {a b: c}}"} {
 		_, _, p := flowstest.Build(testRegistry(nil), `
 flow: [{name: main, filter: [{answer: {}}]}]
 router: [{name: default, rules: [{`+broken+`, flow: main}, {pattern: /a, flow: main}]}]

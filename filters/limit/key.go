@@ -92,6 +92,8 @@ func parseSelector(text string) (selector, error) {
 	switch {
 	case colon && name == "":
 		return selector{}, fmt.Errorf("%q names nothing behind the colon", text)
+	case colon && kind == byHeader && !wire.ValidToken([]byte(name)):
+		return selector{}, fmt.Errorf("%q is not the name of a header field: no request has it", name)
 	case colon && known:
 		if kind == byHeader {
 			name = strings.ToLower(name)

@@ -680,6 +680,7 @@ func TestMistakes(t *testing.T) {
 	f(`{rules: [{pattern: x, max_qps: 0.1}], on_limit: wait}`, "rule_1 lets one more pass each 10s")
 	f(`{limits: [{rate: 9/s, overrides: [{key: 192.0.2.1, rate: 1/m}], on_limit: wait}]}`, "one more pass each 1m")
 	f(`{limits: [{key: [ip, ip], rate: 1/s}]}`, "stands twice")
+	f(`{limits: [{key: ["header:a b"], rate: 1/s}]}`, `"a b" is not the name of a header field`)
 	f(`{limits: [{key: ["path:x"], rate: 1/s}]}`, "is a group of pattern, which is missing")
 	f(`{limits: [{key: ["path:x"], pattern: "(?P<y>.)", rate: 1/s}]}`, `no group called "x"`)
 	f(`{limits: [{rate: 1/s, when: {index: x}}]}`, "write index beside when")

@@ -57,6 +57,7 @@ type App struct {
 	clusters  map[string]*elastic.Cluster // for pipelines and templates
 	setup     *setup
 	statsd    *obs.StatsD
+	fixed     *fixed         // what the process began with
 	draining  sync.WaitGroup // entries that were replaced, and generations
 }
 

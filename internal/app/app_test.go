@@ -141,6 +141,31 @@ func TestReloadPointsToAnotherCluster(t *testing.T) {
 	}
 }
 
+// A setting that a reload cannot change is told of while it differs from the one in force, and no longer when it is put back.
+func TestSettingsThatNeedARestart(t *testing.T) {
+	es := estest.New(t, estest.Options{})
+	log := new(logText)
+	text := config(t, es.URL(), "")
+	a, f := launch(t, text, slog.NewTextHandler(log, nil))
+	t.Cleanup(func() { _ = a.Shutdown(context.Background()) })
+	told := func() int {
+		return strings.Count(log.String(), `msg="a changed setting needs a restart" setting=path.data`)
+	}
+	for i, want := range []int{1, 1, 2} {
+		next := text
+		if i%2 == 0 {
+			next = strings.Replace(text, dataOf(t), dataOf(t)+"/other", 1)
+		}
+		f.set(next)
+		if err := a.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if told() != want {
+			t.Errorf("after reload %d: told %d times, want %d", i, told(), want)
+		}
+	}
+}
+
 // The pages of the cache tell of the flows that are in force, before a reload and after.
 func TestPagesOfTheCache(t *testing.T) {
 	es := estest.New(t, estest.Options{})

@@ -171,7 +171,7 @@ type StatsDConfig struct {
 	// Only udp.
 	Protocol string `conf:"protocol" enum:"udp"`
 	// Time between two sendings.
-	Interval conf.Duration `conf:"interval"`
+	Interval conf.Duration `conf:"interval" min:"100ms"`
 	// Classic: size of the send buffer.
 	BufferSize int `conf:"buffer_size" deprecated:"packets are bounded to 1,432 bytes"`
 	// Classic: time between two sendings in seconds.

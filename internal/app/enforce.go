@@ -13,6 +13,7 @@ import (
 
 	"weir/elastic"
 	"weir/flows"
+	"weir/internal/conf"
 	"weir/internal/obs"
 	"weir/pipeline"
 	"weir/queue"
@@ -43,16 +44,26 @@ func (a *App) startGeneration(plan *Plan) (*flows.Generation, error) {
 	return g, nil
 }
 
-// warnFixed names settings that a reload cannot change.
+// fixed are the settings that a reload cannot change.
+type fixed struct {
+	path   PathConfig
+	admin  AdminConfig
+	log    LogConfig
+	bodies conf.Bytes
+}
+
+// warnFixed names settings that a reload cannot change and that differ from what is in force.
 func (a *App) warnFixed(plan *Plan) {
-	if a.plan == nil {
+	is := fixed{plan.Config.Path, plan.Config.Admin, plan.Config.Log, plan.Config.Limits.Bodies}
+	if a.fixed == nil {
+		a.fixed = &is
 		return
 	}
-	was, is := a.plan.Config, plan.Config
+	was := a.fixed
 	for name, changed := range map[string]bool{
-		"path.data": was.Path.Data != is.Path.Data, "path.logs": was.Path.Logs != is.Path.Logs,
-		"admin": !reflect.DeepEqual(was.Admin, is.Admin), "log": was.Log != is.Log,
-		"limits.bodies": was.Limits.Bodies != is.Limits.Bodies,
+		"path.data": was.path.Data != is.path.Data, "path.logs": was.path.Logs != is.path.Logs,
+		"admin": !reflect.DeepEqual(was.admin, is.admin), "log": was.log != is.log,
+		"limits.bodies": was.bodies != is.bodies,
 	} {
 		if changed {
 			a.logger.Warn("a changed setting needs a restart", "setting", name)

@@ -126,6 +126,7 @@ func Load(opt conf.Options) (*Plan, *conf.Problems) {
 		plan.warnUnused(p)
 		plan.checkQueues(p)
 		plan.warnLosses(p)
+		plan.checkFiles(p)
 	}
 	if plan.Config.Entry.Len() == 0 && !p.HasErrors() {
 		// Not a gateway: most likely a file that is being written.

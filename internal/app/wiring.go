@@ -2,6 +2,7 @@ package app
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -74,6 +75,25 @@ func (plan *Plan) checkQueues(p *conf.Problems) {
 			}
 		}
 	}
+}
+
+// checkFiles refuses to let two processors write one file, which each would rename under the other.
+func (plan *Plan) checkFiles(p *conf.Problems) {
+	first := map[string]*conf.Node{}
+	members(plan.Config.Pipeline, "", "path", func(kind string, n, _ *conf.Node) {
+		if kind != "file" {
+			return
+		}
+		path, err := filepath.Abs(n.Scalar())
+		if err != nil {
+			return // without a working folder, starting fails
+		}
+		if other := first[path]; other != nil {
+			p.Errorf(n, "file at %s writes %s too, and each would rename it under the other: give each a file of its own", other.Pos(), n.Quoted())
+			return
+		}
+		first[path] = n
+	})
 }
 
 // warnLosses warns of settings by which queues throw away what clients rely on.
