@@ -21,16 +21,12 @@ import (
 // mostInflated bounds what a compressed bulk may become. Nodes take none of more than 100 MB by default.
 const mostInflated = 256 << 20
 
-// bulk puts the actions of a bulk into the queue, in as many messages as it takes, and answers for each action.
-func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Message, body []byte) error {
-	body, err := f.plain(x, body)
-	if err != nil {
-		return err
-	}
+// bulk puts the actions of a bulk, whose body is text, into the queue, in as many messages as it takes, and answers for each action.
+// index is that of lines which name none.
+func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Message, index, body []byte) error {
 	if pipeline, ok := api.QueryValue(x.Request.Query, "pipeline"); ok && len(pipeline) == 0 {
 		return invalid("pipeline cannot be an empty string")
 	}
-	index := api.DecodeSegment(nil, x.Call().Index)
 	if err := checkBulk(body, index); err != nil {
 		return err
 	}

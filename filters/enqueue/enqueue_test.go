@@ -334,6 +334,60 @@ func TestCodingOfOneDocument(t *testing.T) {
 	}
 }
 
+// A filter for some indices takes the writes whose every line goes there, however it is said, and lets all others pass as they came.
+func TestQueueForSomeIndices(t *testing.T) {
+	r := newRig(t, disk.Options{}, func(c *QueueConfig) { c.Index = conf.Strings{"logs-*", "audit"} })
+	f := func(method, target, body string, taken bool, fields ...string) {
+		t.Helper()
+		passed := r.passed
+		status, answer := r.ask(method, target, body, fields...)
+		if status/100 != 2 || (r.passed == passed) != taken {
+			t.Errorf("%s %s %q: %d %s, passed %t", method, target, body, status, answer, r.passed > passed)
+		}
+		if taken && r.passed == passed {
+			r.messages(1)
+		}
+	}
+	line := func(index string) string { return `{"index":{"_index":"` + index + `","_id":"1"}}` + "\n{}\n" }
+	const bare = `{"index":{"_id":"1"}}` + "\n{}\n"
+	f("PUT", "/logs-1/_doc/1", "{}", true)
+	f("PUT", "/l%6fgs-1/_doc/1", "{}", true)
+	f("PUT", "/other/_doc/1", "{}", false)
+	f("DELETE", "/audit/_doc/1", "", true)
+	f("POST", "/_bulk", line("logs-1")+line("audit"), true)
+	f("POST", "/_bulk", line("logs-1")+line("other"), false)
+	f("POST", "/_bulk", line(`\u006cogs-1`), true)
+	f("POST", "/logs-1/_bulk", bare, true)
+	f("POST", "/logs-1/_bulk", bare+line("other"), false)
+	f("POST", "/other/_bulk", line("logs-1"), true)
+	f("POST", "/other/_bulk", bare, false)
+	f("POST", "/_bulk?index=logs-1", bare, true)
+	f("POST", "/_bulk?index=other", bare, false)
+	f("POST", "/other/_bulk?index=logs-1", bare, false)
+	f("POST", "/_bulk?unknown=x", line("other"), false) // for the node to judge
+	f("POST", "/_bulk", bare, false)                    // the same
+	f("POST", "/_bulk", "", false)                      // the same
+	f("POST", "/_bulk", line("logs-1")+"[]\n{}\n", false)
+
+	gzipped := func(text string) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write([]byte(text))
+		_ = z.Close()
+		return b.String()
+	}
+	f("POST", "/_bulk", gzipped(line("logs-1")), true, "Content-Encoding", "gzip")
+	packed := gzipped(line("other"))
+	x := flows.Explaining("POST", "/_bulk", "Content-Encoding", "gzip")
+	x.Request.Body.Replace([]byte(packed))
+	if err := r.filter.Serve(x, r); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := x.Request.Body.Bytes(1 << 10); err != nil || string(body) != packed {
+		t.Errorf("what passes is %q, %v", body, err)
+	}
+}
+
 // Where an action goes is said by its line or else by the URL, whatever the name looks like, and parameters hold for all.
 func TestTargetsOfABulk(t *testing.T) {
 	r := newRig(t, disk.Options{}, nil)

@@ -32,6 +32,9 @@ import (
 type QueueConfig struct {
 	// Queue that requests are put into. A pipeline with the processor queue_consumer takes them from there.
 	QueueName string `conf:"queue_name,required"`
+	// Only writes to indices that match one of these patterns are put into the queue. Of a bulk each line counts: one that writes to
+	// other indices too passes as a whole. A condition on index would not see those lines.
+	Index conf.Strings `conf:"index"`
 	// What clients are told. done: what a cluster says that has done it, which is what they expect; accepted: the same with
 	// status 202 and result accepted, for those that know about it.
 	Answer string `conf:"answer" enum:"done,accepted"`
@@ -84,6 +87,9 @@ func Queue() flows.Factory[QueueConfig] {
 					f.fields = append(f.fields[:len(f.fields):len(f.fields)], strings.ToLower(name))
 				}
 			}
+			if slices.Contains(c.Index, "") {
+				b.Errorf("index", "an empty pattern matches no index")
+			}
 			if !f.Build(b, c.QueueName, &words) {
 				return nil
 			}
@@ -91,7 +97,7 @@ func Queue() flows.Factory[QueueConfig] {
 		},
 		Examples: []flows.Example{
 			{Title: "Writes are taken although the cluster is away", YAML: "- queue: {queue_name: writes}"},
-			{Title: "Only those to indices of logs", YAML: "- queue: {queue_name: logs, when: {index: \"logs-*\"}}"},
+			{Title: "Only those to indices of logs", YAML: "- queue: {queue_name: logs, index: \"logs-*\"}"},
 		},
 	}
 }
@@ -110,11 +116,18 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 	default:
 		return next.Serve(x)
 	}
-	query, err := queryOf(x)
+	body, err := x.Request.Body.Bytes(math.MaxInt64)
+	if err == nil && call.Name == "bulk" {
+		body, err = f.plain(x, body)
+	}
 	if err != nil {
 		return err
 	}
-	body, err := x.Request.Body.Bytes(math.MaxInt64)
+	index := indexOf(x)
+	if !f.isFor(call, index, body) {
+		return next.Serve(x)
+	}
+	query, err := queryOf(x)
 	if err != nil {
 		return err
 	}
@@ -129,9 +142,45 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 	ctx, cancel := context.WithTimeoutCause(f.Life, f.config.Wait.Std(), errWait)
 	defer cancel()
 	if call.Name == "bulk" {
-		return f.bulk(ctx, x, m, body)
+		return f.bulk(ctx, x, m, index, body)
 	}
-	return f.document(ctx, x, m, body)
+	return f.document(ctx, x, m, index, body)
+}
+
+// indexOf returns the index that the path names or, for a bulk whose path names none, the parameter index.
+func indexOf(x *flows.Exchange) []byte {
+	call := x.Call()
+	if value, ok := api.QueryValue(x.Request.Query, "index"); ok && call.Index == nil && call.Name == "bulk" {
+		return api.DecodeQuery(nil, value)
+	}
+	return api.DecodeSegment(nil, call.Index)
+}
+
+// isFor tells whether all that a request writes goes to indices that the filter is for. index is the one outside of its body. A
+// bulk that nodes refuse as a whole is theirs.
+func (f *enqueuer) isFor(call *api.Call, index, body []byte) bool {
+	switch {
+	case len(f.config.Index) == 0:
+		return true
+	case call.Name != "bulk":
+		return f.matches(index)
+	}
+	actions := 0
+	var s bulk.Scanner
+	for s.Reset(body); s.Next(); actions++ {
+		name := s.Action().Index
+		if len(name) == 0 {
+			name = index
+		}
+		if !f.matches(name) {
+			return false
+		}
+	}
+	return actions > 0 && s.Err() == nil
+}
+
+func (f *enqueuer) matches(index []byte) bool {
+	return slices.ContainsFunc(f.config.Index, func(pattern string) bool { return api.MatchIndex(pattern, string(index)) })
 }
 
 var errWait = errors.New("the request did not reach the disk in time")
@@ -154,10 +203,10 @@ func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
 }
 
 // document puts the write of one document into the queue and answers it.
-func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, body []byte) error {
+func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, index, body []byte) error {
 	call := x.Call()
 	verb := bulk.VerbOfCall(call.Name, x.Request.Query)
-	done := item{verb: verb, index: string(api.DecodeSegment(nil, call.Index)), id: string(api.DecodeSegment(nil, call.Param("id")))}
+	done := item{verb: verb, index: string(index), id: string(api.DecodeSegment(nil, call.Param("id")))}
 	if err := checkDocument(x, verb, api.DecodeSegment(nil, call.Param("id")), body); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ var shapeParams = []string{"pretty", "human", "error_trace", "filter_path", "for
 var keptParams = map[string][]string{
 	"bulk": {
 		"pipeline", "refresh", "routing", "timeout", "type", "wait_for_active_shards", "require_alias", "require_data_stream",
-		"batch_size", "list_executed_pipelines",
+		"batch_size", "list_executed_pipelines", "index",
 	},
 	"index":  documentParams,
 	"create": documentParams,

@@ -69,6 +69,17 @@ func (o *order) warnf(s placed, format string, args ...any) {
 	o.problems.In("flow "+s.flow+": "+s.Kind).Warnf(s.Node, format, args...)
 }
 
+// warnBlind warns of a filter for some indices that is not told of those which the lines of a bulk name.
+func (o *order) warnBlind(s *placed) {
+	if s.When == "" {
+		return
+	}
+	flows.EachWord(s.Node.At(s.Kind+".when", "when"), "index", func(v *conf.Node) {
+		o.problems.In("flow "+s.flow+": "+s.Kind).Warnf(v, "a condition sees the index in the path alone: a _bulk whose lines name such indices would pass by the queue, "+
+			"and one to such a path whose lines name others would not; write `index` as a parameter of the filter, in place of when")
+	})
+}
+
 func (o *order) warn() {
 	var upstream, end, answers, whole, lookup, store, slots *placed // the first of each kind
 	for i := range o.steps {
@@ -100,6 +111,8 @@ func (o *order) warn() {
 			}
 			o.warnTwice(s)
 			store = either(store, s)
+		case s.Kind == "queue":
+			o.warnBlind(s)
 		case s.Kind == "concurrency":
 			if slots != nil && keyParts(s) > keyParts(slots) {
 				o.warnf(*s, "stands below %s at %s, whose slots more callers share: who waits here holds one of those; the narrow limit comes first", slots.Name, slots.Node.Pos())
