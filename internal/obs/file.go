@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -101,7 +102,11 @@ func (l *File) drop() error {
 
 func (l *File) open() error {
 	_ = l.drop()
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	// A named pipe that nobody reads would make it wait, maybe for ever.
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, 0o640)
+	if errors.Is(err, syscall.ENXIO) {
+		return fmt.Errorf("open the log file: %s is a named pipe that nobody reads", l.path)
+	}
 	if err != nil {
 		return fmt.Errorf("open the log file: %w", err)
 	}
