@@ -91,6 +91,9 @@ func (r *Router) Chains() [][]*Flow {
 	return chains
 }
 
+// Tracing returns the flow that exchanges go through when they are answered, or nil.
+func (r *Router) Tracing() *Flow { return r.tracing }
+
 // A Way is the way that an exchange would take, for explanations.
 type Way struct {
 	Router string

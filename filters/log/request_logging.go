@@ -131,6 +131,9 @@ func (f *requestLogging) Start(rt *flows.Runtime) error {
 	return f.Open(rt, records)
 }
 
+// Audits tells whether answers are held back until their record is on disk.
+func (f *requestLogging) Audits() bool { return f.config.Audit }
+
 // Serve implements flows.Filter.
 func (f *requestLogging) Serve(x *flows.Exchange, next flows.Handler) error {
 	err := next.Serve(x)

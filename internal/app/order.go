@@ -21,7 +21,22 @@ func warnOrder(routers map[string]*flows.Router, p *conf.Problems) {
 				o.warn()
 			}
 		}
+		if traced := routers[name].Tracing(); traced != nil {
+			o := order{registry: registry, problems: p}
+			o.expand([]*flows.Flow{traced}, map[*flows.Flow]bool{})
+			for i := range o.steps {
+				if s := &o.steps[i]; audits(s) {
+					o.warnf(*s, "audit holds no answer back in a tracing flow, where clients have been answered; put the filter into their flow, above the upstream filter")
+				}
+			}
+		}
 	}
+}
+
+// audits tells whether a filter is to hold answers back until their record is on disk.
+func audits(s *placed) bool {
+	a, ok := s.Filter.(interface{ Audits() bool })
+	return ok && a.Audits()
 }
 
 // order is the filters of a chain, those of the flows in it in their place.
@@ -88,6 +103,9 @@ func (o *order) warn() {
 			o.warnf(*s, "never reached: %s at %s answers or ends every exchange", end.Kind, end.Node.Pos())
 			return
 		}
+		if upstream != nil {
+			o.warnSent(s, upstream)
+		}
 		switch {
 		case o.registry.Kind(s.Kind).Family == "upstream" && s.always && upstream == nil:
 			upstream = s
@@ -137,6 +155,22 @@ func (o *order) warn() {
 	o.warnTimes(either(whole, lookup), either(whole, store))
 	if answers == nil {
 		o.warnUnanswered(either(either(whole, lookup), store))
+	}
+}
+
+// warnSent warns of a filter below upstream, which has sent every exchange to a cluster already, that would undo that or send it again.
+func (o *order) warnSent(s, upstream *placed) {
+	above := "stands below " + upstream.Kind + " at " + upstream.Node.Pos().String() + ": "
+	switch o.registry.Kind(s.Kind).Family {
+	case "upstream":
+		o.warnf(*s, "%severy exchange is sent once more, writes too, and only the last answer is given", above)
+	case "limit":
+		o.warnf(*s, "%swhat it refuses has been done, and the client, who is told otherwise, sends it again; move it above", above)
+	case "queue":
+		o.warnf(*s, "%swhat it takes has been done, and is done again when it comes out of the queue; move it above", above)
+	}
+	if audits(s) {
+		o.warnf(*s, "%saudit holds no answer back here; move it above", above)
 	}
 }
 
