@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"bytes"
+	"compress/gzip"
 	"strings"
 	"testing"
 
@@ -78,6 +80,36 @@ func TestFilterPathOfLargeAnswers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An answer that came compressed, unasked, cannot be cut either.
+func TestFilterPathOfPackedAnswers(t *testing.T) {
+	both(t, func(t *testing.T, r *rig) {
+		whole := filtering(map[string]string{"timed_out": "false", "hits": `{}`}, "timed_out", "hits")
+		r.node = func(x *flows.Exchange, call int64) error {
+			if err := whole(x, call); err != nil {
+				return err
+			}
+			var out bytes.Buffer
+			w := gzip.NewWriter(&out)
+			_, _ = w.Write([]byte(bodyOf(x)))
+			_ = w.Close()
+			x.Response.Body.Replace(out.Bytes())
+			x.Response.Header.AddString("Content-Encoding", "gzip")
+			return nil
+		}
+		for i, want := range []struct {
+			calls  int64
+			status string
+		}{{2, "weir; fwd=miss; detail=content-encoding"}, {3, "weir; fwd=miss; detail=filter-path"}} {
+			x := r.ask("/i/_search?filter_path=hits", `{}`)
+			wantStatus(t, x, want.status)
+			r.wantCalls(want.calls)
+			if body := unzip(t, bodyOf(x)); body != `{"hits":{}}` {
+				t.Errorf("%d: %s", i, body)
+			}
+		}
+	})
 }
 
 // Those who wait for an answer are given what was cut, too.

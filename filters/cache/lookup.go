@@ -638,7 +638,7 @@ func (l *lookup) callWidened(x *flows.Exchange, next flows.Handler, t *ticket) e
 	switch {
 	case err != nil || !x.Response.Answered() || t.narrowed:
 		return err
-	case t.why != reasonTooLarge && t.why != reasonMemory:
+	case t.why != reasonTooLarge && t.why != reasonMemory && !x.Response.Header.Has("content-encoding"):
 		body, why, err := l.shared.body(&x.Response.Body, maxMerged)
 		if err != nil {
 			return err
