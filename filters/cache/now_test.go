@@ -164,6 +164,54 @@ func TestNowAsAWord(t *testing.T) {
 	})
 }
 
+// Nodes are asked for the ranges that were sent, to the byte, wherever they stand and whatever the cache is told of time; also in
+// the background, and in a _msearch of which a part is there.
+func TestRangesAreNeverRewritten(t *testing.T) {
+	bodies := []string{
+		`{"query":{"range":{"t":{"gte":"now-15m","lte":"now"}}}}`,
+		`{"query":{"bool":{"filter":[{"range":{"t":{"gt":"now-1d/d","lt":"now/d","time_zone":"Pacific/Auckland"}}}],"must_not":{"bool":{"should":{"range":{"t":{"to":"now/h"}}}}}}}}`,
+		`{"query":{"bool":{"filter":{"range":{"t":{"gte":1700000000123,"lt":1.700000001234e12,"format":"epoch_millis","_name":"last"}}}}}}`,
+		`{"query":{"range":{"t":{"from":"2024-03-01T00:00:00.000000001Z","to":"01/03/2024","include_upper":false,"format":"strict_date_optional_time||dd/MM/yyyy"}}}}`,
+		`{"size":0,"query":{"range":{"t":{"gte":"2024-03-01T00:00:17.123Z","lte":"2024-03-01T00:15:17.123Z"}}},"aggs":{"h":{"date_histogram":{"field":"t","fixed_interval":"30s","extended_bounds":{"min":1709251217123,"max":1709252117123},"offset":"+1h"}}}}`,
+		`{"aggs":{"r":{"date_range":{"field":"t","ranges":[{"from":"now-10d/d","to":"now"},{"to":"2024-03-01"}]}},"f":{"filters":{"filters":{"a":{"range":{"t":{"gte":"now-7s"}}}}}}}}`,
+		`{ "query" : {"query_string":{"query":"t:[now-1h TO now] AND t:>2024-03-01"}} }`,
+	}
+	for _, settings := range []string{"", "rounded_now: still", "now_ttl: 1s", "stale_while_revalidate: 1h, now_ttl: 1s"} {
+		simtime.Test(t, func(t *testing.T) {
+			r := newRig(t, `[{name: main, filter: [{cache: {`+settings+`}}, {node: {}}]}]`)
+			var asked []string
+			node := multiNode(&asked)
+			r.node = func(x *flows.Exchange, call int64) error {
+				err := node(x, call)
+				asked[len(asked)-1] = string(x.Request.Target) + " " + asked[len(asked)-1]
+				return err
+			}
+			f := func(target, body, want string) {
+				t.Helper()
+				asked = nil
+				r.ask(target, body)
+				synctest.Wait() // for what goes on in the background
+				if len(asked) != 1 || asked[0] != want {
+					t.Errorf("%s: the node was asked %q, want %q", settings, asked, want)
+				}
+			}
+			there := lines(head, `{}`)
+			f("/_msearch", there, "/_msearch "+there)
+			for _, body := range bodies {
+				f("/i/_search", body, "/i/_search "+body)
+				other := lines(`{"index":"j"}`, body)
+				f("/_msearch", there+other, "/_msearch "+other)
+			}
+			const q = "/i/_search?q=t:%5Bnow-90s+TO+2024-03-01T00:00:17%5D"
+			f(q, "", q+" ")
+			<-time.After(3 * time.Minute) // past all times, not past what is given meanwhile
+			for _, body := range bodies {
+				f("/i/_search", body, "/i/_search "+body)
+			}
+		})
+	}
+}
+
 // An explanation says until when an answer would be given.
 func TestExplainRoundedNow(t *testing.T) {
 	simtime.Test(t, func(t *testing.T) {
