@@ -145,7 +145,9 @@ func askOf(ctx context.Context, g *gateway, target, body string, fields ...strin
 
 // notAll is a node that answers a _msearch with one answer too few or too many: it is asked again for all of them.
 func (c *betweenTest) notAll() {
-	item := func(n int) string { return "{\"index\":\"cached-between\"}\n" + small(n) + "\n" }
+	item := func(n int) string { // no two have the same answer
+		return "{\"index\":\"cached-between\"}\n" + fmt.Sprintf(`{"query":{"constant_score":{"filter":{"match_all":{}},"boost":%d}},"_source":["n"]}`, n) + "\n"
+	}
 	for i, change := range []func([]json.RawMessage) []json.RawMessage{
 		func(all []json.RawMessage) []json.RawMessage { return all[1:] },
 		func(all []json.RawMessage) []json.RawMessage { return append(all, all[0]) },
@@ -177,6 +179,9 @@ func (c *betweenTest) notAll() {
 		_, want, _ := c.send(c.cluster, "/_msearch", body)
 		if _, got, status := c.send(c.gateway.url, "/_msearch", body); got != want || calls != 2 {
 			c.Errorf("asked %d times, got %s (%s), want %s", calls, got, status, want)
+		}
+		for n := range 3 {
+			c.equal("/_msearch", item(first+n)) // whatever is kept of it
 		}
 	}
 }
@@ -341,12 +346,48 @@ func (c *betweenTest) failure() {
 }
 
 func (c *betweenTest) tooLarge() {
-	release := c.hold(nil)
+	const squeezed = 4 // of those who have waited go on at a time
+	first, others := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	came, now, most := 0, 0, 0
+	c.between.onSearches(func(w http.ResponseWriter, r *http.Request, node http.Handler) {
+		mu.Lock()
+		came++
+		gate := others
+		if came == 1 {
+			gate = first
+		} else {
+			now++
+			most = max(most, now)
+		}
+		mu.Unlock()
+		<-gate
+		rec := answered(r, node)
+		if gate == others {
+			mu.Lock()
+			now-- // before the gateway has the answer, and sends the next one
+			mu.Unlock()
+		}
+		send(w, rec, rec.Body.String(), -1)
+	})
 	ask := c.asker(c.Context(), "/cached-between/_search", `{"size":240}`)
 	before := c.between.asked.Load()
 	all, wait := c.crowd(20, ask, ask)
-	release()
+	close(first)
+	until(c, 10*time.Second, func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if now < squeezed {
+			return fmt.Errorf("%d of those who have waited are at the node, want %d", now, squeezed)
+		}
+		return nil
+	})
+	c.waiting(0)
+	close(others)
 	wait()
+	if most != squeezed {
+		c.Errorf("%d of those who have waited were at the node at a time, want %d", most, squeezed)
+	}
 	if len(all[0].body) < 100_000 {
 		c.Errorf("an answer of %d bytes is not large", len(all[0].body))
 	}
