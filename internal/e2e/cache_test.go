@@ -41,7 +41,9 @@ func testCache(t *testing.T, cluster, engine string) {
 		t.Run("rollover", lasting.with((*cacheTest).rollover))
 		t.Run("a field that is mapped later", lasting.with((*cacheTest).mapped))
 	}
-	t.Run("between", func(t *testing.T) { testCacheBetween(t, cluster) })
+	if engine == "" || standsForAll(engine) {
+		t.Run("between", func(t *testing.T) { testCacheBetween(t, cluster) })
+	}
 	t.Run("incomplete answers", c.with((*cacheTest).incomplete))
 	t.Run("several searches", c.with((*cacheTest).several))
 	t.Run("writes through the gateway", c.with((*cacheTest).writes))
