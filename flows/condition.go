@@ -250,13 +250,9 @@ func parsePairs(key string, v *conf.Node, p *conf.Problems) Condition {
 		if len(patterns) == 0 {
 			continue
 		}
-		if key == "header" && !wire.ValidToken([]byte(name)) {
-			p.Add(conf.Problem{Pos: v.KeyPos(name), Message: fmt.Sprintf("%q is not the name of a header field: no request has it", name), Code: conf.CodeValue})
-			continue
-		}
 		if key == "header" {
 			if !wire.ValidToken([]byte(name)) {
-				p.Errorf(v.Get(name), "%q is not the name of a header field, so the condition would never hold", name)
+				p.Add(conf.Problem{Pos: v.KeyPos(name), Message: fmt.Sprintf("%q is not the name of a header field: no request has it", name), Code: conf.CodeValue})
 				continue
 			}
 			name = strings.ToLower(name)
