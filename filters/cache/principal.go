@@ -127,20 +127,14 @@ func (l *lookup) inquire(x *flows.Exchange, next flows.Handler, cluster string, 
 		l.principals.end(id, q, nil)
 		return
 	}
-	go func() {
+	l.inBackground(d, func() {
 		var who *principal
-		defer func() {
-			if p := recover(); p != nil {
-				l.shared.fault(p)
-			}
-			d.End()
-			l.principals.end(id, q, who)
-		}()
+		defer func() { l.principals.end(id, q, who) }() // also when a filter below panics
 		who = l.askWho(d, next, cluster)
 		if who != nil && who.known {
 			l.shared.callers.accept(id, who.asked)
 		}
-	}()
+	})
 }
 
 // askWho asks the cluster who sends d. It returns nil if nothing is to be remembered.
