@@ -11,7 +11,7 @@ const maxID = 512
 // The types of errors with which nodes refuse a bulk as a whole.
 const (
 	illegalArgument = "illegal_argument_exception"
-	validation      = "action_request_validation_exception"
+	Validation      = "action_request_validation_exception" // a request that was read, and makes no sense
 	unreadable      = "x_content_parse_exception"
 )
 
@@ -164,10 +164,10 @@ func (a *Action) Refusal(line, number int, index []byte) (typ, reason string) {
 		}
 	}
 	if missing := a.Missing(index); missing != "" {
-		return validation, fmt.Sprintf("Validation Failed: %d: %s is missing;", number, missing)
+		return Validation, fmt.Sprintf("Validation Failed: %d: %s is missing;", number, missing)
 	}
 	if invalid := a.versions.Invalid(a.Verb, a.ID); invalid != "" {
-		return validation, fmt.Sprintf("Validation Failed: %d: %s;", number, invalid)
+		return Validation, fmt.Sprintf("Validation Failed: %d: %s;", number, invalid)
 	}
 	if reason != "" {
 		return typ, fmt.Sprintf("Validation Failed: %d: %s;", number, reason)
@@ -175,8 +175,8 @@ func (a *Action) Refusal(line, number int, index []byte) (typ, reason string) {
 	return "", ""
 }
 
-// UpdateRefusal returns the type and the reason of the error with which nodes refuse an update because of its body, or "". A type
-// of validation goes with a reason that the number of the action belongs in front of. The document and the script are not read, and
+// UpdateRefusal returns the type and the reason of the error with which nodes refuse an update because of its body, or "". The type
+// Validation goes with a reason that the number of the action belongs in front of. The document and the script are not read, and
 // comments, which nodes let stand, are refused.
 func UpdateRefusal(body []byte) (typ, reason string) {
 	var s Scanner
@@ -216,9 +216,9 @@ func UpdateRefusal(body []byte) (typ, reason string) {
 	}
 	switch {
 	case document && script:
-		return validation, "can't provide both script and doc"
+		return Validation, "can't provide both script and doc"
 	case !document && !script:
-		return validation, "script or doc is missing"
+		return Validation, "script or doc is missing"
 	}
 	return "", ""
 }

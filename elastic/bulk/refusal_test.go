@@ -22,7 +22,7 @@ func TestRefusal(t *testing.T) {
 	line := func(line, reason string) { t.Helper(); f(line+"\n{}\n", illegalArgument, reason) }
 	invalid := func(line, reason string) {
 		t.Helper()
-		f(line+"\n{}\n", validation, "Validation Failed: 2: "+reason+";")
+		f(line+"\n{}\n", Validation, "Validation Failed: 2: "+reason+";")
 	}
 
 	taken(`{"index":{"_type":"_doc","routing":5,"pipeline":"p","require_alias":"true","dynamic_templates":{"a":"b"},"_source":{"includes":["a"]}}}` + "\n{}\n")
@@ -63,9 +63,9 @@ func TestUpdateRefusal(t *testing.T) {
 	}
 	f("{\n  \"doc\": {\"a\": [1, \"}\"]},\r\n\t\"doc_as_upsert\": true }\n", "", "")
 	f(`{"script":"x","upsert":{},"scripted_upsert":true,"detect_noop":false,"_source":["a"],"if_seq_no":1,"if_primary_term":1} x`, "", "")
-	f(`{}`, validation, "script or doc is missing")
-	f(`{"upsert":{}}`, validation, "script or doc is missing")
-	f(`{"doc":{},"script":{"source":"x"}}`, validation, "can't provide both script and doc")
+	f(`{}`, Validation, "script or doc is missing")
+	f(`{"upsert":{}}`, Validation, "script or doc is missing")
+	f(`{"doc":{},"script":{"source":"x"}}`, Validation, "can't provide both script and doc")
 	f(`{"foo":1}`, unreadable, "[UpdateRequest] unknown field [foo]")
 	f(`{"doc":`, unreadable, "[UpdateRequest] failed to parse field [doc]")
 	f(`{"doc":{}`, unreadable, "[UpdateRequest] no comma between fields")

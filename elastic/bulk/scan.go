@@ -2,8 +2,9 @@
 // each begins and ends, whether the whole may be sent twice, and what became of each.
 //
 // It is not for checking bodies: documents are never read, and a body that a node would refuse is passed on for the node to
-// refuse, unless the one who asks keeps it for later and wants to know from Refusal. It does not decompress. Action lines are read as leniently as the nodes do (seen on Elasticsearch 7.17, OpenSearch
-// 2.19 and 3.9), except that comments, which they let stand in JSON, are an error here.
+// refuse, unless the one who asks keeps it for later and wants to know from Refusal. It does not decompress. Action lines are read
+// as leniently as the nodes do (seen on Elasticsearch 7.17, OpenSearch 2.19 and 3.9), except that comments, which they let stand in
+// JSON, are an error here.
 //
 // What it trades: scanning costs one pass over the bytes and no allocation; answers, which are smaller and rarer on a hot
 // path, go through encoding/json.

@@ -206,11 +206,12 @@ func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
 func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, index, body []byte) error {
 	call := x.Call()
 	verb := bulk.VerbOfCall(call.Name, x.Request.Query)
-	done := item{verb: verb, index: string(index), id: string(api.DecodeSegment(nil, call.Param("id")))}
-	if err := checkDocument(x, verb, api.DecodeSegment(nil, call.Param("id")), body); err != nil {
+	id := api.DecodeSegment(nil, call.Param("id"))
+	if err := checkDocument(x, verb, id, body); err != nil {
 		return err
 	}
-	if call.Param("id") == nil {
+	done := item{verb: verb, index: string(index), id: string(id)}
+	if id == nil {
 		// The node would make an id, and another one if the request is made again. The query names the type of operation for the
 		// same reason: a second time is to be a conflict.
 		done.id, done.verb = rand.Text(), bulk.Create

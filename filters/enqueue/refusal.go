@@ -189,18 +189,16 @@ func checkDocument(x *flows.Exchange, verb bulk.Verb, id, body []byte) error {
 	switch typ, reason := bulk.UpdateRefusal(body); {
 	case typ == "":
 		return nil
-	case typ == validationType:
+	case typ == bulk.Validation:
 		return invalid(reason)
 	default:
 		return &elastic.Error{Status: http.StatusBadRequest, Type: typ, Reason: reason}
 	}
 }
 
-const validationType = "action_request_validation_exception"
-
 var jsonSuffix = []byte("json")
 
 // invalid returns the answer to a request that nodes refuse when they check it.
 func invalid(reason string) *elastic.Error {
-	return elastic.Errorf(http.StatusBadRequest, validationType, "Validation Failed: 1: %s;", reason)
+	return elastic.Errorf(http.StatusBadRequest, bulk.Validation, "Validation Failed: 1: %s;", reason)
 }
