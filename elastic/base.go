@@ -23,7 +23,9 @@ func leavesBase(path []byte) bool {
 			if climbs(segment) {
 				return true
 			}
-			depth++
+			if name, _, _ := bytes.Cut(segment, semicolon); len(name) > 0 && string(name) != "." { // others are none for some
+				depth++
+			}
 		}
 	}
 	return false
@@ -45,4 +47,4 @@ func climbs(segment []byte) bool {
 
 var backslash = []byte{'\\'}
 
-var slash, question = []byte{'/'}, []byte{'?'}
+var slash, question, semicolon = []byte{'/'}, []byte{'?'}, []byte{';'}

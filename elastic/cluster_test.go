@@ -548,6 +548,10 @@ func TestPathsStayBelowTheBase(t *testing.T) {
 	f("/..;x=1/other/_search", false)
 	f("/i/_doc/..\\..\\..\\other", false)
 	f("/i%5c..%5c..%5cother", false)
+	f("/;/../other/_search", false)
+	f("/.;x=y/../other", false)
+	f("/a/;/../../other", false)
+	f("/i;a=b/../other", true)
 	f("/i/_doc/a;..#b", true)
 	f("/i/_doc/..a%5cb", true)
 	if n := inFlight(k); n != 0 {
