@@ -44,7 +44,7 @@ func eachIndex(x *flows.Exchange, f func(expr string) error) error {
 		return nil
 	}
 	if coded(&x.Request) {
-		return elastic.Errorf(415, "illegal_argument_exception", "the body is compressed and is not read for the indices of several clusters that it may name: send it plain")
+		return errCoded
 	}
 	if wire.BinaryMedia(x.Request.Header.Get("content-type")) {
 		return elastic.Errorf(415, "illegal_argument_exception", "the body is not read for the indices of several clusters that it may name: send it as JSON")
@@ -102,6 +102,12 @@ func eachMemberIndex(body []byte, members []string, f func(expr string) error) e
 		}
 		return nil
 	})
+}
+
+// errCoded refuses a body of which nobody knows whose it is.
+var errCoded = &elastic.Error{
+	Status: 415, Type: "illegal_argument_exception",
+	Reason: "the body is compressed and is not read for the indices of several clusters that it may name: send it plain",
 }
 
 // coded tells whether a body is compressed.
@@ -246,7 +252,11 @@ func (f *elasticsearch) owner(x *flows.Exchange) (bound bool, owner int, err err
 	}
 	if coded(&x.Request) {
 		// It may hold an id, unless it is a search in indices: with a point in time there are none in the path.
-		return bound || len(body) > 0 && (place != inPIT || call.Index == nil), owner, nil
+		may := len(body) > 0 && (place != inPIT || call.Index == nil)
+		if may && place != inRequest && f.several.patterns != nil {
+			return bound, owner, errCoded // or names of indices
+		}
+		return bound || may, owner, nil
 	}
 	if place == inPIT && !bytes.Contains(body, []byte(`"pit"`)) || place == inCursor && !bytes.Contains(body, []byte(`"cursor"`)) {
 		return bound, owner, nil

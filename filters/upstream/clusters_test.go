@@ -325,7 +325,7 @@ func TestClustersByIndex(t *testing.T) {
 	f("POST", "/_msearch", `{"index":"logs-1"}`+"\n{}\n"+`{"index":"users"}`+"\n{}\n", refused)
 	f("POST", "/_mget", `{"docs":[{"_index":"users","_id":"1"}]}`, rest)
 	f("POST", "/_mget", `{"docs":[{"_index":"users","_id":"1"},{"_index":"audit","_id":"1"}]}`, refused)
-	for _, target := range []string{"/_bulk", "/logs-1/_bulk"} {
+	for _, target := range []string{"/_bulk", "/logs-1/_bulk", "/_msearch", "/logs-1/_msearch", "/_search", "/_sql", "/_mget"} {
 		if resp, _ := ask(t, addr, request("POST", target, "\x1f\x8b", "Content-Encoding: gzip")); resp.StatusCode != 415 {
 			t.Errorf("%s that cannot be read: status %d", target, resp.StatusCode)
 		}
