@@ -60,11 +60,17 @@ func (f *enqueuer) bulk(ctx context.Context, x *flows.Exchange, m message.Messag
 }
 
 // plain returns a bulk's body as text. What a node may understand but the gateway does not is refused: it could not be taken
-// apart. The memory of what is unpacked counts as that of all bodies does: a small body may be a huge one.
+// apart.
 func (f *enqueuer) plain(x *flows.Exchange, body []byte) ([]byte, error) {
 	if media := mediaOf(x); wire.BinaryMedia(media) || bytes.HasSuffix(media, yamlSuffix) {
 		return nil, elastic.Errorf(http.StatusNotAcceptable, "media_type_header_exception", "the gateway's queue takes bulks as JSON only")
 	}
+	return f.unpacked(x, body)
+}
+
+// unpacked returns a body without its coding. One that cannot be unpacked makes nodes close the connection, so it must not get
+// into a queue. The memory of what is unpacked counts as that of all bodies does: a small body may be a huge one.
+func (f *enqueuer) unpacked(x *flows.Exchange, body []byte) ([]byte, error) {
 	coding := x.Request.Header.Get("content-encoding")
 	if len(coding) == 0 || len(body) == 0 || wire.EqualFold(coding, "identity") {
 		return body, nil
@@ -85,7 +91,7 @@ func (f *enqueuer) plain(x *flows.Exchange, body []byte) ([]byte, error) {
 	case errors.Is(err, flows.ErrBudget):
 		return nil, err
 	case errors.Is(err, flows.ErrBodyTooLarge):
-		return nil, elastic.Errorf(http.StatusRequestEntityTooLarge, "content_too_long_exception", "the bulk is over %d bytes when it is unpacked", f.mostInflated)
+		return nil, elastic.Errorf(http.StatusRequestEntityTooLarge, "content_too_long_exception", "the request's body is over %d bytes when it is unpacked", f.mostInflated)
 	case err != nil:
 		return nil, elastic.Errorf(http.StatusBadRequest, "illegal_argument_exception", "the request's body is no %s", coding).Because(err)
 	}

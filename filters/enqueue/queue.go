@@ -117,14 +117,19 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 		return next.Serve(x)
 	}
 	body, err := x.Request.Body.Bytes(math.MaxInt64)
-	if err == nil && call.Name == "bulk" {
-		body, err = f.plain(x, body)
+	text := body
+	switch {
+	case err != nil:
+	case call.Name == "bulk":
+		text, err = f.plain(x, body)
+	default:
+		text, err = f.unpacked(x, body)
 	}
 	if err != nil {
 		return err
 	}
 	index := indexOf(x)
-	if !f.isFor(call, index, body) {
+	if !f.isFor(call, index, text) {
 		return next.Serve(x)
 	}
 	query, err := queryOf(x)
@@ -142,9 +147,9 @@ func (f *enqueuer) Serve(x *flows.Exchange, next flows.Handler) error {
 	ctx, cancel := context.WithTimeoutCause(f.Life, f.config.Wait.Std(), errWait)
 	defer cancel()
 	if call.Name == "bulk" {
-		return f.bulk(ctx, x, m, index, body)
+		return f.bulk(ctx, x, m, index, text)
 	}
-	return f.document(ctx, x, m, index, body)
+	return f.document(ctx, x, m, index, body, text)
 }
 
 // indexOf returns the index that the path names or, for a bulk whose path names none, the parameter index.
@@ -202,12 +207,12 @@ func (f *enqueuer) message(x *flows.Exchange, query []byte) message.Message {
 	return m
 }
 
-// document puts the write of one document into the queue and answers it.
-func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, index, body []byte) error {
+// document puts the write of one document into the queue and answers it. text is its body without a coding.
+func (f *enqueuer) document(ctx context.Context, x *flows.Exchange, m message.Message, index, body, text []byte) error {
 	call := x.Call()
 	verb := bulk.VerbOfCall(call.Name, x.Request.Query)
 	id := api.DecodeSegment(nil, call.Param("id"))
-	if err := checkDocument(x, verb, id, body); err != nil {
+	if err := checkDocument(x, verb, id, text); err != nil {
 		return err
 	}
 	done := item{verb: verb, index: string(index), id: string(id)}

@@ -179,8 +179,7 @@ func checkDocument(x *flows.Exchange, verb bulk.Verb, id, body []byte) error {
 	if reason := versions.Invalid(verb, id); reason != "" {
 		return invalid(reason)
 	}
-	packed := len(x.Request.Header.Get("content-encoding")) > 0
-	if verb != bulk.Update || packed && len(body) > 0 || len(body) > 0 && !bytes.HasSuffix(mediaOf(x), jsonSuffix) {
+	if verb != bulk.Update || len(body) > 0 && !bytes.HasSuffix(mediaOf(x), jsonSuffix) {
 		return nil
 	}
 	if len(body) == 0 {
