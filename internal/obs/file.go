@@ -80,7 +80,10 @@ func (l *File) Sync() error {
 	if l.f == nil {
 		return fmt.Errorf("sync log file %s: %w", l.path, fs.ErrClosed)
 	}
-	return l.f.Sync()
+	if err := l.f.Sync(); !errors.Is(err, syscall.EINVAL) { // which is what pipes and devices say, for there is nothing to sync
+		return err
+	}
+	return nil
 }
 
 // Close closes the file; it may be called twice.
