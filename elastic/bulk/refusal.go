@@ -43,7 +43,7 @@ func (v *Versions) Invalid(verb Verb, id []byte) string {
 		return "create operations do not support compare and set. use index instead"
 	case verb == Index && id == nil && (v.Version != nil || !v.internal()):
 		return "an id must be provided if version type or value are set"
-	case v.internal() && v.Version != nil, verb == Update && !v.internal():
+	case v.internal() && v.Version != nil && !anyVersion(v.Version), verb == Update && !v.internal():
 		return "internal versioning can not be used for optimistic concurrency control. Please use `if_seq_no` and `if_primary_term` instead"
 	case !v.internal() && v.Version == nil:
 		return fmt.Sprintf("illegal version value [-3] for version type [%s]", v.Type)
@@ -54,6 +54,9 @@ func (v *Versions) Invalid(verb Verb, id []byte) string {
 	}
 	return ""
 }
+
+// anyVersion tells whether a version is one of those by which nodes mean any (-3), or none (-4).
+func anyVersion(version []byte) bool { return string(version) == "-3" || string(version) == "-4" }
 
 // IsVersionType tells whether b is a type of versions.
 func IsVersionType(b []byte) bool {
